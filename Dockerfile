@@ -10,7 +10,7 @@ WORKDIR /src
 # Dependencies in a layer of their own, which a change of kwire's source leaves alone.
 COPY pyproject.toml ./
 RUN python3 -m venv --without-pip /opt/kwire \
-    && python3 -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print('\n'.join(p['dependencies'] + p['optional-dependencies']['tls']))" >/tmp/requirements \
+    && python3 -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; print('\n'.join(p['dependencies'] + p['optional-dependencies']['tls'] + p['optional-dependencies']['oauth']))" >/tmp/requirements \
     && python3 -m pip --python /opt/kwire/bin/python install -q --no-cache-dir --no-compile --disable-pip-version-check -r /tmp/requirements \
     && python3 -m pip install -q --no-cache-dir --disable-pip-version-check --target /tmp/setuptools "setuptools>=77"
 COPY . .

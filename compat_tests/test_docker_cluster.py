@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ __all__ = ["volume"]  # a fixture
 pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(300)]
 
 CONTROL_PORT = 9099
+TOKEN = "tea-for-two"
 HEALTHY_SECONDS = 20.0
 
 
@@ -62,6 +64,7 @@ def cluster(**variables: str) -> Iterator[tuple[Any, str, str]]:
         "KWIRE_BROKERS": "3",
         "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://127.0.0.1:{first}",
         "KAFKA_CREATE_TOPICS": "orders:3:3",
+        "KWIRE_CONTROL_TOKEN": TOKEN,
     }
     volumes = variables.pop("volumes", None)
     with docker_engine.running({**given, **variables}, ports=ports, volumes=volumes) as container:
@@ -69,9 +72,11 @@ def cluster(**variables: str) -> Iterator[tuple[Any, str, str]]:
         yield container, servers, f"http://127.0.0.1:{control}"
 
 
-def call(url: str, method: str, path: str, body: object = None) -> Any:
+def call(url: str, method: str, path: str, body: object = None, token: str = TOKEN) -> Any:
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url + path, data, method=method)
+    request = urllib.request.Request(
+        url + path, data, {"Authorization": f"Bearer {token}"}, method=method
+    )
     with urllib.request.urlopen(request, timeout=30) as response:
         return json.load(response)
 
@@ -175,7 +180,11 @@ def test_kwire_up_in_a_container_is_healthy_and_published() -> None:
         docker_engine.wait_ready(container, b"ready bootstrap=")
         wait_healthy(container)
         produce(f"localhost:{first}", "words", [b"one"])
-        found = call(f"http://127.0.0.1:{control}", "GET", "/v1/cluster")
+        url = f"http://127.0.0.1:{control}"
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            call(url, "GET", "/v1/cluster")
+        token = container.logs().partition(b" control=http://kwire:")[2].partition(b"@")[0].decode()
+        found = call(url, "GET", "/v1/cluster", token=token)
         assert [each["running"] for each in found["brokers"]] == [True, True]
         assert docker_engine.stop_seconds(container) < MOST_STOP_SECONDS
     finally:
@@ -222,4 +231,4 @@ def test_tools_for_partitions_and_load_are_in_the_image() -> None:
         assert run_inside(container, "kafka-topics", "--version").startswith("3.9.1 (kwire ")
         status, said = container.exec_run(["kafka-acls", "--list"])
         assert status == 1
-        assert said == b"kafka-acls: not supported yet: kwire has no access control lists\n"
+        assert b"No Authorizer is configured on the broker" in said

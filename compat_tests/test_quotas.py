@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from compat_tests import brokers
-from compat_tests.test_security import Wire
+from compat_tests.test_security import CLOSED, Wire
+from kwire.protocol.schemas.metadata import MetadataRequest
 from kwire.protocol.schemas.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntryData,
@@ -19,7 +21,12 @@ from kwire.protocol.schemas.quotas import (
     EntityData,
     OpData,
 )
-from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
+from kwire.protocol.schemas.topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -29,6 +36,7 @@ RECORD = bytes(10_000)
 # eleven windows that evens out over half a minute, with two of a second over some seconds.
 KEYS = {"quota.window.num": "2", "quota.window.size.seconds": "1"}
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2
+THROTTLED = 89
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +260,90 @@ def test_what_is_kept_and_refused(wire: Wire) -> None:
     assert alter(wire, both, consumer_byte_rate=None) == (0, None)
     assert alter(wire, {"ip": "10.9.8.7"}, connection_creation_rate=None) == (0, None)
     assert described(wire, ("user", SPECIFIED, None)) == []
+
+
+def test_a_client_that_makes_and_deletes_too_many_partitions(
+    broker: brokers.Broker, wire: Wire
+) -> None:
+    """By ControllerMutationQuotaManager's source. A burst of eleven windows: 110 partitions, at ten a second."""
+
+    def ask(request: Any, version: int) -> tuple[list[int], int]:
+        other = Wire(broker.port)  # throttled connections are mute
+        answer = other.ask(request, version)
+        other.close()
+        topics = getattr(answer, "topics", None) or answer.responses
+        return [topic.error_code for topic in topics], answer.throttle_time_ms
+
+    def create(validate_only: bool = False, **partitions: int) -> CreateTopicsRequest:
+        topics = [
+            CreatableTopic(name=name, num_partitions=count, replication_factor=1)
+            for name, count in partitions.items()
+        ]
+        return CreateTopicsRequest(topics=topics, timeout_ms=20_000, validate_only=validate_only)
+
+    entity = {"user": None, "client-id": "me"}
+    assert alter(wire, entity, controller_mutation_rate=10) == (0, None)
+    try:
+        begin = time.monotonic()
+        answer = wire.ask(create(many=135, more=1), 7)
+        assert [topic.error_code for topic in answer.topics] == [0, THROTTLED]
+        assert answer.topics[1].error_message == "The throttling quota has been exceeded."
+        assert 0 <= answer.throttle_time_ms <= 2500
+        wire.ask(MetadataRequest(topics=[]), 9)
+        assert time.monotonic() - begin > answer.throttle_time_ms / 1000 - 0.1
+        codes, throttle_ms = ask(create(more=310, less=1, validate_only=True), 7)
+        assert codes == [0, THROTTLED] and 15_000 < throttle_ms <= 31_000
+        codes, throttle_ms = ask(create(more=10), 5)
+        assert codes == [0] and throttle_ms > 5000
+        delete = DeleteTopicsRequest(topics=[DeleteTopicState(name="more")], timeout_ms=20_000)
+        assert ask(delete, 6)[0] == [THROTTLED]
+        old = DeleteTopicsRequest(topic_names=["more"], timeout_ms=20_000)
+        assert ask(old, 5)[0] == [THROTTLED]
+        codes, throttle_ms = ask(old, 4)
+        assert codes == [0] and throttle_ms > 5000
+    finally:
+        last = Wire(broker.port)
+        assert alter(last, entity, controller_mutation_rate=None) == (0, None)
+        last.close()
+
+
+def test_an_ip_that_connects_too_often(broker: brokers.Broker, wire: Wire) -> None:
+    """By ConnectionQuotas' source: connections above the rate are closed after their throttle time."""
+    assert alter(wire, {"ip": "127.0.0.1"}, connection_creation_rate=1) == (0, None)
+    try:
+        until = time.monotonic() + 20
+        outcomes: list[Any] = []
+        while CLOSED not in outcomes and time.monotonic() < until:
+            others = [Wire(broker.port) for _ in range(5)]
+            outcomes = [other.ask(MetadataRequest(topics=[]), 9) for other in others]
+            for other in others:
+                other.close()
+        assert CLOSED in outcomes
+        assert not isinstance(wire.ask(MetadataRequest(topics=[]), 9), str)
+    finally:
+        assert alter(wire, {"ip": "127.0.0.1"}, connection_creation_rate=None) == (0, None)
+
+
+def test_connections_wait_for_a_place(tmp_path: Path) -> None:
+    """The same from Apache Kafka 3.9.1."""
+    keys = {**KEYS, "max.connections": "2"}
+    broker = brokers.broker_class()(tmp_path, keys)
+    broker.start()
+    try:
+        one, other, third = (Wire(broker.port) for _ in range(3))
+        request = MetadataRequest(topics=[])
+        assert not isinstance(one.ask(request, 9), str)
+        assert not isinstance(other.ask(request, 9), str)
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(third.ask, request, 9)
+            assert not isinstance(one.ask(request, 9), str)
+            assert not answer.done()
+            other.close()
+            assert not isinstance(answer.result(10), str)
+        one.close()
+        third.close()
+    finally:
+        broker.stop()
 
 
 @pytest.mark.slow

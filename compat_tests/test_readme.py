@@ -17,9 +17,9 @@ class As28(KwireBroker):
     options = ("--as-version", "2.8")
 
 
-def test_there_are_five_examples() -> None:
+def test_there_are_six_examples() -> None:
     assert re.findall(r"^\*\*(\d)\. ", (ROOT / "README.md").read_text(), re.MULTILINE) == list(
-        "12345"
+        "123456"
     )
 
 

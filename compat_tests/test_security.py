@@ -46,11 +46,12 @@ SILENCE_S = 3.0
 
 class KwireWithLogins(brokers.KwireBroker):
     login_port = 0
+    keys = KEYS
 
     def _command(self) -> list[str]:
         self.login_port = self.login_port or brokers.free_port()
         own = f"PLAINTEXT://127.0.0.1:{self.port},SASL_PLAINTEXT://127.0.0.1:{self.login_port}"
-        self.config = {**KEYS, "listeners": own}
+        self.config = {**self.keys, "listeners": own}
         command = super()._command()
         at = command.index("--port")
         return command[:at] + command[at + 2 :]
@@ -58,12 +59,13 @@ class KwireWithLogins(brokers.KwireBroker):
 
 class KafkaWithLogins(brokers.RealKafka):
     login_port = 0
+    keys = KEYS
 
     def _properties(self, controller_port: int) -> str:
         self.login_port = brokers.free_port()
         own = f"PLAINTEXT://127.0.0.1:{self.port},SASL_PLAINTEXT://127.0.0.1:{self.login_port}"
         self.config = {
-            **KEYS,
+            **self.keys,
             "listeners": f"{own},CONTROLLER://127.0.0.1:{controller_port}",
             "advertised.listeners": own,
         }
@@ -73,8 +75,8 @@ class KafkaWithLogins(brokers.RealKafka):
 class Wire:
     """A connection on which each request waits for its answer."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), SILENCE_S)
+    def __init__(self, port: int, silence_s: float = SILENCE_S) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), silence_s)
 
     def raw(self, frame: bytes) -> Any:
         """The frame that comes back, CLOSED or SILENT."""
@@ -306,6 +308,16 @@ def upsert(name: str, iterations: int = 4096, mechanism: int = 1) -> ScramCreden
     salted = hashlib.pbkdf2_hmac("sha256", b"pw", b"salt", 4096)
     return ScramCredentialUpsertion(
         name=name, mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=salted
+    )
+
+
+def scram_upsertion(name: str, password: str, mechanism: int) -> ScramCredentialUpsertion:
+    """The credential of a user who has this password; `mechanism` 1: SCRAM-SHA-256, 2: SCRAM-SHA-512."""
+    salted = hashlib.pbkdf2_hmac(
+        ("sha256", "sha512")[mechanism - 1], password.encode(), b"salt", 4096
+    )
+    return ScramCredentialUpsertion(
+        name=name, mechanism=mechanism, iterations=4096, salt=b"salt", salted_password=salted
     )
 
 

@@ -4,22 +4,21 @@ With isolation "thread" the brokers run on the caller's own loop, each behind it
 process (`kill` is SIGKILL, `pause` is SIGSTOP), with "docker" a container. `Cluster.connect` takes one that runs, also
 a real Kafka: what needs a broker's inside then raises NotSupportedError. `kwire.Cluster` is the same for code without a
 loop. Nothing outlives `stop`: no task, socket, process, container or temporary directory.
-
-Backends do the work (`launched.py`, `containers.py`, `outside.py`). Left out: faults, the clock, snapshots.
-"""
+Backends do the work."""
 
 from __future__ import annotations
 
 from kwire import errors
 from kwire.backends import running, views
+from kwire.backends.clock.clock import Clock
 from kwire.backends.contents import Contents
+from kwire.backends.faults.faults import Faults
 from kwire.backends.launched import backend_of
 from kwire.backends.network import Network
 from kwire.backends.options import (
     check_assignment,
     check_name,
     check_number,
-    checked_flag,
     checked_racks,
     config_texts,
     kwire_errors,
@@ -27,6 +26,7 @@ from kwire.backends.options import (
     spec_of,
 )
 from kwire.backends.outside import Outside
+from kwire.backends.snapshots.verbs import Snapshots
 from kwire.backends.views import Partition, is_down, may_be_paused
 from kwire.backends.waiting import Observations, done, first_true, refuse_paused, until_led
 from kwire.client.admin import PREFERRED, REQUEST_SECONDS, UNCLEAN
@@ -59,7 +59,7 @@ class _Node(views.NodeState):
     async def kill(self) -> None:
         """Kill it as `kill -9` does: nothing is flushed, nobody is notified. No-op if it is down, as of `stop`."""
         if self.running:
-            await self._cluster.inside.keep_failures(self.id)
+            await self._cluster.faults.keep_failures(self._handle)
             self._log(NodeEvent.KILL_REQUESTED)
             with kwire_errors():
                 await self._handle.kill()
@@ -69,7 +69,7 @@ class _Node(views.NodeState):
         releases its lease: a standby takes over immediately."""
         if self.running:
             await self.resume()
-            await self._cluster.inside.keep_failures(self.id)
+            await self._cluster.faults.keep_failures(self._handle)
             self._log(NodeEvent.STOP_REQUESTED)
             with kwire_errors():
                 await self._handle.stop()
@@ -82,6 +82,7 @@ class _Node(views.NodeState):
             self._log(NodeEvent.START_REQUESTED)
             with kwire_errors():
                 await self._handle.start()
+            await self._cluster.faults.tell(self._handle)
 
     async def pause(self) -> None:
         """Freeze it, unless it is paused, with its sockets open, as SIGSTOP does. Its session expires
@@ -96,6 +97,7 @@ class _Node(views.NodeState):
         if self.paused:
             self._log(NodeEvent.RESUME_REQUESTED)
             await done(self._handle.resume())
+            await self._cluster.faults.tell(self._handle)
 
     def _log(self, kind: EventType) -> None:
         self._cluster.inside.events.log(kind, role=self._kind, node_id=self.id)
@@ -109,7 +111,7 @@ class Controller(views.ControllerState, _Node):
     """One controller of a cluster that was started here. When none is active, no leader is elected, no topic made."""
 
 
-class Cluster(Contents):
+class Cluster(Contents, Snapshots):
     """A cluster: `async with Cluster(brokers=3) as cluster`, or `await start()` … `await stop()`."""
 
     _made_again: list[str] | tuple[()] = ()  # topics, during the last reset
@@ -130,14 +132,16 @@ class Cluster(Contents):
         users: Mapping[str, str] | None = None,
         tls: bool = False,
         mtls: bool = False,
+        acl: bool = False,
+        super_users: Sequence[str] = (),
     ) -> None:
-        """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
+        """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker". ConfigurationError.
 
         `data_dir` (or log.dirs in `config`): is kept; default: a temporary one. `topics`: created at start, each
         "NAME[:PARTITIONS[:REPLICATION]]", or names with partition counts. `recent_requests`: the last 20 of each client
         are kept for `requests`. `controllers`: one is active, the others are standbys. `racks`: of the brokers in turn.
-        `fast`: retention, compaction, sessions soon. `sasl`: log-ins by "plain", "scram-sha-256", "scram-sha-512";
-        `users`: secrets by name. `tls`: they speak TLS; `mtls`: and have certificates, too. ConfigurationError."""
+        `fast`: retention, compaction, sessions soon. `sasl`: "plain", "scram-sha-256", "scram-sha-512", "oauthbearer";
+        `users`: secrets by name. `tls`: TLS; `mtls`: certificates. `acl`: rules for all but `super_users`."""
         self._topics = parse_topics(topics)
         spec = spec_of(
             brokers,
@@ -145,19 +149,20 @@ class Cluster(Contents):
             isolation,
             checked_racks(racks, brokers),
             values=config_texts(config),
-            locks=(sasl, users, tls, mtls),
+            locks=(sasl, users, tls, mtls, acl, super_users),
             recent_requests=recent_requests,
-            fast=checked_flag("fast", fast),
+            fast=fast,
         )
         self._use(backend_of(spec, data_dir))
-        self._brokers: dict[int, Broker] = {}
-        self._controllers: dict[int, Controller] = {}
         self.network = Network(self)  # cut, heal and delay between brokers
         self.observations = Observations()
 
     def _use(self, backend: StartedBackend) -> None:
+        self.faults, self.clock = Faults(self), Clock(self)
         self._backend: Backend = backend
         self._inside: StartedBackend | None = backend
+        self._brokers: dict[int, Broker] = {}
+        self._controllers: dict[int, Controller] = {}
 
     # --- start and stop
 
@@ -219,6 +224,7 @@ class Cluster(Contents):
         StartError if one could not be stopped cleanly; nothing runs afterwards in either case."""
         if self.started and not self.external:
             running.remove(self)
+            self.faults.forget()
             await self.inside.stop()
 
     def __repr__(self) -> str:
@@ -335,7 +341,7 @@ class Cluster(Contents):
         return {name: count for name, count in found if internal or name not in INTERNAL_TOPICS}
 
     async def reset(self, *, keep_clients: bool = False) -> None:
-        """Reset to a new cluster: all nodes up, no cuts or delays, no topics, groups or dynamic configurations.
+        """Reset to a new cluster: all nodes up, no cuts, delays or faults, no topics, groups or dynamic configurations.
 
         Addresses stay. Clients that are connected are refused from now on: to them the cluster is empty, and they
         change nothing in it; new ones are welcome. `keep_clients`: they are served as before, and may make their

@@ -1,9 +1,8 @@
 """A broker: wires its components together and implements the steps of a core (kwire/core.py).
 
-Answers to kafka.server.BrokerServer. A standalone broker hosts its own controller, whose orders
-(LeaderAndIsr, UpdateMetadata, StopReplica, configurations) are applied in the same step by
-`LocalListener`. A broker of a cluster has a `ClusterMember` instead: the same orders arrive as
-requests from another node (`controller_node.py`, or a real Kafka).
+Answers to kafka.server.BrokerServer. A standalone broker hosts its own controller, whose orders (LeaderAndIsr,
+UpdateMetadata, StopReplica, configurations) are applied in the same step by `LocalListener`. A broker of a cluster has
+a `ClusterMember` instead: the same orders arrive as requests from another node (`controller_node.py`, or a real Kafka).
 """
 
 from __future__ import annotations
@@ -64,13 +63,11 @@ class Broker(Core):
         """Create a broker; nothing is read or written before `start`.
 
         `store`: the store of the only log directory, or one for each.
-        `api_caps`: API versions of the release to imitate (kwire.apis.releases); None: all that
-        kwire serves.
+        `api_caps`: API versions of the release to imitate (kwire.apis.releases); None: all that kwire serves.
         `cluster_id`: None takes the id in the data directory, or a new one if that is empty.
         `cluster`: how to reach the cluster; None for a standalone broker.
-        `on_halt`: called with the reason when the last log directory, or the one that holds the
-        controller's journal, has failed. Kafka's process exits there.
-        """
+        `on_halt`: called with the reason when the last log directory, or the one that holds the controller's journal,
+        has failed. Kafka's process exits there."""
         super().__init__(clock, outbox)
         self.config = config
         self.broker_epoch = -1
@@ -185,19 +182,22 @@ class Broker(Core):
         config = self.config
         self._journal = StoreJournal(replica_manager.log_manager.store, deferred=True)
         listener = LocalListener(config.node_id, replica_manager, metadata, config, self.work)
-        return Controller(
+        controller = Controller(
             config.node_id,
             config,
             self._journal,
             listener,
             random,
+            clock=self.clock,
             work=self.work,
             log_event=self._log_of_controller,
         )
+        controller.context.timers = self.timers
+        return controller
 
     def _log_of_controller(self, event: EventType, /, **fields: object) -> None:
-        """Log topics that are created and deleted, and warnings; the broker reports failed disks."""
-        if event in (Event.TOPIC_CREATED, Event.TOPIC_DELETED, Event.QUOTA_WITHOUT_EFFECT):
+        """Log topics that are created and deleted; the broker reports failed disks."""
+        if event in (Event.TOPIC_CREATED, Event.TOPIC_DELETED):
             self.outbox.log(event, **fields)
 
     def _cluster_member(

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from kwire import aio, errors
 from kwire.backends import running
+from kwire.backends.clock.blocking import Clock
+from kwire.backends.faults.blocking import Faults
 from kwire.backends.loop_thread import LoopThread, acquire, release
 from kwire.backends.loop_thread_network import Network
 from kwire.backends.views import BrokerState, ControllerState, NodeState
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
     from typing import Any, Self, TypeVar
 
     from kwire.backends.contents import Data, Headers
+    from kwire.backends.snapshots.verbs import Named
     from kwire.backends.views import Partition
     from kwire.client.views import Client, Event, Group, Record, Request, Transaction
+    from kwire.snapshots.saved import Snapshot
 
     T = TypeVar("T")
 
@@ -95,14 +99,16 @@ class Cluster:
         users: Mapping[str, str] | None = None,
         tls: bool = False,
         mtls: bool = False,
+        acl: bool = False,
+        super_users: Sequence[str] = (),
     ) -> None:
-        """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker".
+        """`config`: Kafka's keys, for every broker. `isolation`: "thread", "process" or "docker". ConfigurationError.
 
         `data_dir` (or log.dirs in `config`): is kept; default: a temporary one. `topics`: created at start, each
         "NAME[:PARTITIONS[:REPLICATION]]", or names with partition counts. `recent_requests`: the last 20 of each client
         are kept for `requests`. `controllers`: one is active, the others are standbys. `racks`: of the brokers in turn.
-        `fast`: retention, compaction, sessions soon. `sasl`: log-ins by "plain", "scram-sha-256", "scram-sha-512";
-        `users`: secrets by name. `tls`: they speak TLS; `mtls`: and have certificates, too. ConfigurationError."""
+        `fast`: retention, compaction, sessions soon. `sasl`: "plain", "scram-sha-256", "scram-sha-512", "oauthbearer";
+        `users`: secrets by name. `tls`: TLS; `mtls`: certificates. `acl`: rules for all but `super_users`."""
         self._wrap(
             aio.Cluster(
                 brokers,
@@ -118,6 +124,8 @@ class Cluster:
                 users=users,
                 tls=tls,
                 mtls=mtls,
+                acl=acl,
+                super_users=super_users,
             )
         )
 
@@ -196,7 +204,7 @@ class Cluster:
         return self._run(self._inner.topics(internal=internal))
 
     def reset(self, *, keep_clients: bool = False) -> None:
-        """Reset to a new cluster: all nodes up, no cuts or delays, no topics, groups or dynamic configurations.
+        """Reset to a new cluster: all nodes up, no cuts, delays or faults, no topics, groups or dynamic configurations.
 
         Addresses stay. Clients that are connected are refused from now on: to them the cluster is empty, and they
         change nothing in it; new ones are welcome. `keep_clients`: they are served as before, and may make their
@@ -302,7 +310,7 @@ class Cluster:
         as UTF-8, the value None is a tombstone.
 
         `partition`: None: by the key as Java's producer does, without a key one after the other.
-        `timestamp`: milliseconds since 1970; None: now. RequestError (NOT_ENOUGH_REPLICAS, …)."""
+        `timestamp`: milliseconds since 1970; None: now, by `clock`. RequestError (NOT_ENOUGH_REPLICAS, …)."""
         return self._run(
             self._inner.produce(
                 topic, value, key, partition=partition, headers=headers, timestamp=timestamp
@@ -349,6 +357,34 @@ class Cluster:
         """The open connections of clients, by broker; none of other nodes. NotSupportedError from outside."""
         return self._run(self._inner.clients())
 
+    def snapshot(
+        self, name: str | None = None, *, to: str | os.PathLike[str] | None = None
+    ) -> Snapshot:
+        """Save all that the cluster holds: topics, records, groups, transactions, producers, ACLs, users, quotas,
+        dynamic configurations, epochs. No connection is closed; clients wait some milliseconds. An earlier one of that
+        name is replaced.
+
+        `name`: default: snapshot-1, …. It is kept in the data directory, and ends with a temporary one. `to`: a
+        directory for it instead, that outlives the cluster. StartError: it could not be written."""
+        return self._run(self._inner.snapshot(name, to=to))
+
+    def restore(self, snapshot: Named) -> None:
+        """Go back to a snapshot: all nodes are killed and start again, at their addresses, with its data; no cuts,
+        delays or faults. Connections are closed: clients see brokers that were killed, then what was there at the
+        snapshot.
+
+        `snapshot`: itself, its name, or the path of a directory. ClusterStateError: there is none, or it is of another
+        number of brokers."""
+        self._run(self._inner.restore(snapshot))
+
+    def snapshots(self) -> list[Snapshot]:
+        """The snapshots in the data directory, by name."""
+        return self._run(self._inner.snapshots())
+
+    def delete_snapshot(self, snapshot: Named) -> None:
+        """Delete a snapshot. ClusterStateError: there is none."""
+        self._run(self._inner.delete_snapshot(snapshot))
+
     # --- end of what is generated
 
     # --- by hand
@@ -358,6 +394,10 @@ class Cluster:
         self._thread: LoopThread | None = None
         self.network = Network(self)
         """`cut`, `heal` and `delay` between brokers."""
+        self.faults = Faults(self)
+        """`inject`, `clear` and `list` faults on requests."""
+        self.clock = Clock(self)
+        """`now`, `advance`, `freeze` and `resume` the time of all nodes."""
 
     @classmethod
     def connect(cls, bootstrap_servers: str) -> Self:
@@ -370,6 +410,33 @@ class Cluster:
             cluster._let_go()
             raise
         return cluster
+
+    @classmethod
+    def from_snapshot(
+        cls,
+        snapshot: Snapshot | str | os.PathLike[str],
+        config: Mapping[str, object] | None = None,
+        **options: Any,
+    ) -> Self:
+        """A cluster that starts with what a snapshot holds (its path, or itself), with as many brokers and controllers.
+
+        `config` and `options` as of `Cluster`: what was given there is not in a snapshot. ClusterStateError."""
+        cluster = cls()
+        cluster._wrap(aio.Cluster.from_snapshot(snapshot, config, **options))
+        return cluster
+
+    def fork(self, snapshot: Named | None = None) -> Self:
+        """Start a second cluster, at other addresses, with what this one holds now, or with a snapshot of it.
+
+        It has the same options, a temporary data directory, and its own life: stop it, or use it as a context."""
+        forked = type(self)()
+        forked._thread = acquire(forked, forked.stop)
+        try:
+            forked._inner = self._run(self._inner.fork(snapshot))
+        except BaseException:
+            forked._let_go()
+            raise
+        return forked
 
     @property
     def started(self) -> bool:

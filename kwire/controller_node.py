@@ -117,7 +117,8 @@ class ControllerNode(Core):
             log_event=self.outbox.log,
             cluster_id=self.services.cluster_id,
         )
-        self.channels = channels
+        self.channels = self.services.channels = channels
+        self.services.obey_authorizer(self.outbox.log)
         if self._shared:
             controller.active = False  # until it takes over
             assert controller.registry.leases is not None
@@ -138,7 +139,7 @@ class ControllerNode(Core):
         if not self._shared:
             self._take_over()
             return
-        self._checked_at_ms = self.clock.now_ms
+        self._checked_at_ms = self.clock.real_ms
         try:
             if self._alone or self._is_vacant():
                 self._take_over()
@@ -172,7 +173,7 @@ class ControllerNode(Core):
 
     def _schedule_lease_check(self) -> None:
         due_ms = self.clock.now_ms + self._check_interval_ms
-        self.timers.schedule("controller-lease", due_ms, self._check_lease)
+        self.timers.schedule_real("controller-lease", due_ms, self._check_lease)
 
     def _check_lease(self) -> None:
         """Renew the lease of an active controller; as a standby take over if it has expired."""
@@ -216,7 +217,7 @@ class ControllerNode(Core):
         paused, the active controller with it."""
         from kwire.replication.controller.claim import read_lease
 
-        now_ms = self.clock.now_ms
+        now_ms = self.clock.real_ms
         was_paused = now_ms - self._checked_at_ms > 3 * self._check_interval_ms
         self._checked_at_ms = now_ms
         lease = read_lease(self._store)
@@ -231,6 +232,7 @@ class ControllerNode(Core):
         """Become a standby."""
         self.controller.resign(DEPOSED, "another has taken over")
         self._make_controller()
+        self.sessions.forget_routes()  # which have the authorizer
         self._seen = None
 
     def _log_standby(self) -> None:

@@ -10,17 +10,17 @@ from contextlib import contextmanager
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from os import PathLike
     from typing import Any, NoReturn
 
     import pytest
 
     from kwire import Cluster
+    from kwire.snapshots.saved import Snapshot
 
 MODES = ("thread", "process", "docker", "external")
-OPTIONS = (
-    *("brokers", "config", "controllers", "fast", "mode", "mtls", "racks", "sasl", "tls", "topics"),
-    "users",
-)
+_LOCKS = ("acl", "mtls", "sasl", "super_users", "tls", "users")
+OPTIONS = sorted((*_LOCKS, "brokers", "config", "controllers", "fast", "mode", "racks", "topics"))
 _ONCE = {"listeners", "advertised.listeners", "log.dir", "log.dirs"}
 _LOOPBACK = {"localhost", "::1"}
 
@@ -40,6 +40,17 @@ class ClusterFactory:
         if unknown:
             refuse(f"kwire factory: expected {', '.join(OPTIONS)}, not {unknown[0]!r}")
         cluster = make(self._config, {"brokers": brokers, **options})
+        self._made.append(cluster)
+        return cluster
+
+    def start_from(self, snapshot: Snapshot | str | PathLike[str], **options: Any) -> Cluster:
+        """A new cluster, started with what a snapshot holds and with as many brokers. `options`: as of the factory."""
+        shape = {"brokers", "controllers", "topics"}
+        unknown = sorted(options.keys() - set(OPTIONS) | options.keys() & shape)
+        if unknown:
+            names = ", ".join(each for each in OPTIONS if each not in shape)
+            refuse(f"kwire_from: expected {names}, not {unknown[0]!r}")
+        cluster = make(self._config, options, snapshot)
         self._made.append(cluster)
         return cluster
 
@@ -70,8 +81,12 @@ def stop(cluster: Cluster, told: set[str]) -> None:
         refuse(f"{type(error).__name__}: {error}")
 
 
-def make(config: pytest.Config, options: dict[str, object]) -> Cluster:
-    """Start a cluster with the options of the session and of the marker."""
+def make(
+    config: pytest.Config,
+    options: dict[str, object],
+    snapshot: Snapshot | str | PathLike[str] | None = None,
+) -> Cluster:
+    """Start a cluster with the options of the session and of the marker, and with a snapshot."""
     from kwire import Cluster
 
     mode = mode_of(config, options)
@@ -95,21 +110,26 @@ def make(config: pytest.Config, options: dict[str, object]) -> Cluster:
     given = options.get("config") or {}
     if not isinstance(given, dict):
         refuse(f"marker kwire: config: expected keys and values, not {given!r}")
+    more = {"isolation": str(mode), **_passed_on(config, options)}
     with one_line():
-        cluster = Cluster(
-            brokers,  # type: ignore[arg-type]  # whatever it is, Cluster says what it expects
-            {**values, **given},
-            isolation=str(mode),
-            topics=options.get("topics") or (),  # type: ignore[arg-type]
-            recent_requests=True,
-            controllers=controllers,  # type: ignore[arg-type]
-            racks=options.get("racks") or (),  # type: ignore[arg-type]
-            fast=_flag(config, options, "fast"),  # type: ignore[arg-type]
-            **{key: options.get(key) for key in ("sasl", "users")},  # type: ignore[arg-type]
-            **{key: options.get(key) or False for key in ("tls", "mtls")},  # type: ignore[arg-type]
-        )
+        if snapshot is not None:
+            cluster = Cluster.from_snapshot(snapshot, {**values, **given}, **more)
+        else:
+            more |= {"topics": options.get("topics") or (), "controllers": controllers}
+            # Whatever it is, Cluster says what it expects.
+            cluster = Cluster(brokers, {**values, **given}, **more)  # type: ignore[arg-type]
         cluster.start()
     return cluster
+
+
+def _passed_on(config: pytest.Config, options: dict[str, object]) -> dict[str, Any]:
+    """Arguments of `Cluster` that a snapshot does not decide."""
+    return {
+        "recent_requests": True,
+        "racks": options.get("racks") or (),
+        "fast": _flag(config, options, "fast"),
+        **{key: options[key] for key in _LOCKS if options.get(key) is not None},
+    }
 
 
 def mode_of(config: pytest.Config, options: dict[str, object]) -> object:

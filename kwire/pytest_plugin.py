@@ -19,7 +19,7 @@ import pytest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _MARKER = (
     "kwire(brokers=1, config={}, mode=None, topics=(), controllers=1, racks=(), fast=False,"
-    " sasl=None, users={}, tls=False, mtls=False): the test's"
+    " sasl=None, users={}, tls=False, mtls=False, acl=False, super_users=()): the test's"
     " `kwire` is a cluster of its own, with these options"
 )
 
@@ -204,6 +204,19 @@ def kwire_session_factory(
 
     factory = ClusterFactory(pytestconfig)
     yield factory
+    factory.stop()
+
+
+@pytest.fixture
+def kwire_from(
+    pytestconfig: pytest.Config, _kwire_session: None
+) -> Iterator[Callable[..., Cluster]]:
+    """`kwire_from(snapshot)`: a cluster more, started with what a snapshot holds (itself, or its directory); stopped
+    after the test."""
+    from kwire.pytest_clusters import ClusterFactory
+
+    factory = ClusterFactory(pytestconfig)
+    yield factory.start_from
     factory.stop()
 
 

@@ -22,13 +22,9 @@ from collections import deque
 
 from kwire.apis import BY_KEY
 from kwire.apis.context import RequestContext
-from kwire.protocol.api import (
-    ApiKey,
-    encode_response,
-    parse_request_header,
-    request_class,
-)
+from kwire.protocol.api import ApiKey, encode_response, parse_request_header, request_class
 from kwire.protocol.errors import ErrorCode, MalformedMessage
+from kwire.replication.core.types import ANONYMOUS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +33,7 @@ if TYPE_CHECKING:
     from kwire.apis import Api, Handler
     from kwire.apis.context import Services
     from kwire.apis.controller_plane import ControllerServices
+    from kwire.faults.table import FaultTable
     from kwire.leftovers import Leftovers
     from kwire.protocol.api import RequestHeader
     from kwire.protocol.language.schema import Message
@@ -92,7 +89,7 @@ class Session:
         self.connection = connection
         self.listener_name = listener_name
         self.peer_host = peer_host
-        self.principal = "User:ANONYMOUS"
+        self.principal = ANONYMOUS
         self.client_software_name = UNKNOWN_SOFTWARE
         self.client_software_version = UNKNOWN_SOFTWARE
         self.client_id: str | None = None
@@ -173,8 +170,7 @@ class Request(RequestContext):
         assert not self.answered, "a request is answered once"
         self.answered = True
         self._end(None)
-        session = self.session
-        if not session.closed:
+        if not (session := self.session).closed:
             session.sessions.outbox.ready(session.connection)
 
     def _end(self, response: Message | None) -> None:
@@ -216,8 +212,8 @@ class Sessions:
     """All client connections of a node, and the dispatch of their requests to handlers."""
 
     __slots__ = (
-        *("_apis", "_routes", "by_connection", "gate", "leftovers", "outbox", "quotas", "ranges"),
-        *("recent", "runnable", "services"),
+        *("_apis", "_routes", "by_connection", "faults", "gate", "leftovers", "outbox", "quotas"),
+        *("ranges", "recent", "runnable", "services"),
     )
 
     def __init__(
@@ -239,6 +235,7 @@ class Sessions:
         self.leftovers: Leftovers | None = None  # those older than a reset (leftovers.py)
         self.gate: Gate | None = None  # those that are to log in
         self.quotas: Throttling | None = None  # of clients, if there are or were any
+        self.faults: FaultTable | None = None  # that tests have set, while there are any
 
     def open(self, connection: int, listener_name: str, peer_host: str) -> Session:
         if self.gate is not None and listener_name in self.gate.listeners:
@@ -376,8 +373,14 @@ class Sessions:
         handler, authority = self._apis[api_key].handler, self.services.authority
         handler = handler if authority is None else authority.guard(api_key, handler)
         route = _Route(api_key, request_class(api_key), handler)
+        if self.faults is not None:
+            self.faults.guard(route, api_key)
         self._routes[api_key << 16 | api_version] = route
         return route
+
+    def forget_routes(self) -> None:
+        """Make routes again when they are needed: what is on the way of a request has changed."""
+        self._routes.clear()
 
     def _refuse(
         self, session: Session, api_key: int, api_version: int, correlation_id: int

@@ -100,7 +100,7 @@ def test_a_jar_that_cannot_be_resolved_is_one_line(brokers: Cluster, tmp_path: P
         for word in ("--conf", pair)
     ]
     done = audit_kit.command(ledger, tmp_path / "out", *conf)
-    assert done.returncode == 2, done
+    assert (done.returncode, done.stdout) == (2, ""), done
     (line,) = done.stderr.splitlines()
     assert line.startswith(
         f"kwire audit: Spark did not start: {connector} is in none of the repositories"

@@ -208,3 +208,62 @@ def test_rows_of_a_log_become_records_with_their_visibility(spark: Any) -> None:
         4: (None, None, None, False, True),
         5: (None, None, None, False, False),
     }
+
+
+def test_workers_find_the_contents_that_sql_finds(spark: Any) -> None:
+    """Of a log with records of two producers, another run's, strangers and null values, in three ranges."""
+    import pyarrow as pa
+
+    from kwire.audit.evidence.contents import CONTENTS, Rows
+    from kwire.audit.jobs import contents
+    from kwire.audit.jobs.records import of_log
+
+    def value(offset: int) -> bytes | None:
+        strange = (None, b"", b"0badf00d p-1 7 x", b"0a1b2c3d p-1 x", b"0a1b2c3d p-1 7.0 ")
+        if offset % 9 < len(strange):
+            return strange[offset % 9]
+        name = "p-1" if offset % 2 else "a-producer-with-a-long-name-" + "x" * 40
+        text = b"%d" % offset if offset % 7 else b"+%d\t" % offset
+        return value_prefix(RUN, name) + text + b" " * (offset % 3) + b"\xff"
+
+    offsets = [offset for start in (0, 16_350, 50_000) for offset in range(start, start + 60)]
+    rows = [("t", 0, offset, at(-offset), None, value(offset)) for offset in offsets]
+    schema = (
+        "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary"
+    )
+    by_sql = contents.of_records(of_log(spark.createDataFrame(rows, schema)), RUN).collect()
+    collected = Rows("t", 0)
+    collected.add(
+        pa.RecordBatch.from_arrays(
+            [
+                pa.array(offsets, pa.int64()),
+                pa.array([at(-offset) for offset in offsets], pa.timestamp("us", tz="UTC")),
+                pa.array([value(offset) for offset in offsets], pa.binary()),
+            ],
+            names=["offset", "timestamp", "value"],
+        ),
+        RUN,
+        0,
+        1 << 60,
+    )
+    by_worker = [row for table in collected.take() for row in table.to_pylist()]
+    of_ours = ("content", "content_sum", "low", "high")
+
+    def brief(row: dict[str, Any]) -> tuple[Any, ...]:
+        ours = row["producer"] is not None
+        return tuple(
+            row[name].timestamp() if name == "oldest" else row[name]
+            for name in CONTENTS
+            if name != "is_ordered" and (ours or name not in of_ours)
+        )
+
+    assert len(by_worker) == 9
+    assert sorted(map(brief, by_worker), key=str) == sorted(
+        (brief(row.asDict()) for row in by_sql), key=str
+    )
+    hashed = spark.sql(
+        "select xxhash64(a, b, c) as hash from values (0L, 7L, 1L), (1L, 4611686018427387904L, 2L),"
+        " (-5L, 3L, -1L) t(a, b, c)"
+    ).collect()
+    numbers = [3528787897979365047, 5809991385168790178, 2120863953475714414]
+    assert [row["hash"] for row in hashed] == numbers  # as in tests/audit/test_contents.py

@@ -454,6 +454,8 @@ def test_config_shows_single_keys_and_names_unknown_ones() -> None:
         "kwire config: foo.bar is not a key of Kafka's",
     ]
     assert_one_line(kwire("config", "--unused", "num.partitions"), 2, "not both")
+    key = "delegation.token.secret.key"
+    assert kwire("config", key, "-c", f"{key}=hush").stdout == f"{key}=[hidden]\n"
 
 
 def test_dump_log_prints_batches_and_records_and_finds_damage(tmp_path: Path) -> None:

@@ -30,6 +30,17 @@ CLUSTER = {
 }
 PARTITION = {"topic": "orders", "partition": 0, "leader": 2, "leader_epoch": 5, "isr": [1, 2]}
 # Words, the request that they make, and the first line of what is printed.
+FAULT = {
+    "id": "fault-1",
+    "rule": {"api": "Produce", "topic": "orders", "drop": "after", "times": 1},
+    "hits": 1,
+    "requests": [],
+}
+CLOCK = {"now_ms": 1_700_000_000_123, "offset_ms": 5_400_000, "frozen": True}
+CLOCK_LINE = "2023-11-14T22:13:20.123+00:00  1h30m ahead of real time  frozen"
+FAULT_LINE = "fault-1  Produce topic=orders: handled, never answered, 1 time; 1 request hit"
+SNAPSHOT = {"name": "base", "brokers": 2, "size_bytes": 2_500_000, "path": "/data/base"}
+SNAPSHOT_LINE = "base  2 broker(s), 2.5 MB, /data/base"
 VERBS: list[tuple[str, tuple[str, str, dict[str, Any] | None], str]] = [
     ("status", ("GET", "/v1/cluster", None), "controller 1000 127.0.0.1:9093 running active"),
     ("status 2", ("GET", "/v1/nodes/2/status", None), "MaxLag=3 DeadThreadCount=0"),
@@ -44,6 +55,30 @@ VERBS: list[tuple[str, tuple[str, str, dict[str, Any] | None], str]] = [
     ("heal 1 2", ("DELETE", "/v1/network/cuts", {"a": [1], "b": [2]}), "healed cut 1 2"),
     ("network", ("GET", "/v1/network", None), "cut 1 2"),
     ("network --json", ("GET", "/v1/network", None), "{"),
+    (
+        "fault add Produce --topic orders --drop after --times 1",
+        (
+            "POST",
+            "/v1/faults",
+            {"api": "Produce", "drop": "after", "topic": "orders", "times": 1},
+        ),
+        "fault-1",
+    ),
+    ("fault list", ("GET", "/v1/faults", None), FAULT_LINE),
+    ("fault list --json", ("GET", "/v1/faults", None), "{"),
+    ("fault rm fault-1", ("DELETE", "/v1/faults/fault-1", None), FAULT_LINE),
+    ("fault rm --all", ("DELETE", "/v1/faults", None), FAULT_LINE),
+    ("snapshot save base", ("POST", "/v1/snapshots", {"name": "base"}), SNAPSHOT_LINE),
+    ("snapshot save", ("POST", "/v1/snapshots", {}), SNAPSHOT_LINE),
+    ("snapshot save --json", ("POST", "/v1/snapshots", {}), "{"),
+    ("snapshot restore base", ("POST", "/v1/snapshots/base/restore", {}), "restored base"),
+    ("snapshot list", ("GET", "/v1/snapshots", None), SNAPSHOT_LINE),
+    ("snapshot list --json", ("GET", "/v1/snapshots", None), "{"),
+    ("snapshot rm base", ("DELETE", "/v1/snapshots/base", None), "deleted base"),
+    ("clock advance 1h30m", ("POST", "/v1/clock", {"milliseconds": 5_400_000}), CLOCK_LINE),
+    ("clock freeze", ("POST", "/v1/clock/freeze", None), CLOCK_LINE),
+    ("clock resume", ("POST", "/v1/clock/resume", None), CLOCK_LINE),
+    ("clock now", ("GET", "/v1/clock", None), CLOCK_LINE),
     ("topics", ("GET", "/v1/topics", None), "orders 3"),
     ("topics --json", ("GET", "/v1/topics", None), "{"),
     ("partition orders 0", ("GET", "/v1/topics/orders/partitions/0", None), "{"),
@@ -96,6 +131,14 @@ ANSWERS: dict[str, Any] = {
     "/v1/elections": PARTITION,
     "/v1/network": RULES,
     "/v1/network/cuts": RULES,
+    "/v1/faults": {"id": "fault-1", "faults": [FAULT]},
+    "/v1/faults/fault-1": FAULT,
+    "/v1/snapshots": {**SNAPSHOT, "snapshots": [SNAPSHOT]},
+    "/v1/snapshots/base": SNAPSHOT,
+    "/v1/snapshots/base/restore": SNAPSHOT,
+    "/v1/clock": CLOCK,
+    "/v1/clock/freeze": CLOCK,
+    "/v1/clock/resume": CLOCK,
     "/v1/clients": {
         "clients": [
             {
@@ -131,6 +174,8 @@ ELSEWHERE = {
     ("GET", "/v1"): "lists the others",
     ("GET", "/v1/report"): "kwire report",
     ("DELETE", "/v1/network/delays"): "heal",
+    ("GET", "/v1/faults/{id}"): "fault list",
+    ("GET", "/v1/snapshots/{name}"): "snapshot list",
     ("POST", "/v1/topics"): "kwire topics create",
     ("GET", "/v1/topics/{topic}"): "kwire partitions",
     ("DELETE", "/v1/topics/{topic}"): "kwire topics delete",
@@ -224,6 +269,12 @@ def test_requests_are_selected(asked: list[tuple[str, str, Any]]) -> None:
         ("delay 1 2 -5", "'MILLISECONDS': expected milliseconds of 0 or more, not -5 (try"),
         ("delay 1 2 nan", "expected milliseconds of 0 or more, not nan (try"),
         ("kill", "Missing argument 'ID…'"),
+        (
+            "clock advance 8x",
+            "expected an amount of time such as 8d, 1h30m, 45s or 250ms, not '8x'",
+        ),
+        ("fault rm", "expected ids of faults, or --all"),
+        ("fault add Produce --times x", "'--times'"),
         ("statu", "Did you mean"),
         ("events --name leader_elect", "no event leader_elect; did you mean LEADER_ELECTED?"),
         ("events --name foo", "there is no event foo (try"),

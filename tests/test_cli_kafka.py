@@ -387,6 +387,19 @@ def test_without_a_name_it_is_the_running_one(monkeypatch: pytest.MonkeyPatch) -
         assert "not both" in CliRunner().invoke(cli, both, prog_name="kwire").stderr
 
 
+@pytest.mark.parametrize(
+    "doors", [["--sasl", "plain", "--user", "ann:s3cret"], ["--tls"]], ids=" ".join
+)
+def test_a_name_for_the_running_one_brings_what_it_takes_to_come_in(doors: list[str]) -> None:
+    import server_harness
+
+    with server_harness.kwire_up("--topic", "mine:2", *doors) as (_, ready):
+        port = ready.partition("bootstrap=")[2].split()[0].rpartition(":")[2]
+        for words in ([], ["-b", f"localhost:{port}"], ["-b", f"127.0.0.1:{port},[::1]:{port}"]):
+            done = CliRunner().invoke(cli, ["topics", *words], prog_name="kwire")
+            assert "mine" in done.stdout, done.stderr
+
+
 # --- the reader
 
 

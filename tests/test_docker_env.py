@@ -25,7 +25,7 @@ from kwire.launch.spec import ClusterSpec
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
 from kwire.replication.core.types import CONTROLLER_IDS_FROM
 from kwire.server.errors import SettingsError
-from kwire.server.listeners import parse_listeners
+from kwire.server.listeners import inter_broker_listener, own_listener, parse_listeners
 
 TESTCONTAINERS = {
     "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw",
@@ -298,6 +298,15 @@ def addresses_of(cluster: ClusterSpec) -> list[dict[str, tuple[int, str]]]:
         }
         for spec in cluster.broker_specs()
     ]
+
+
+def test_the_key_of_delegation_tokens_reaches_broker_and_controller() -> None:
+    key = "delegation.token.secret.key"
+    environ = {"KAFKA_DELEGATION_TOKEN_SECRET_KEY": "hush"}
+    assert container_settings(environ).node.values[key] == "hush"
+    cluster = cluster_of(environ | {"KWIRE_BROKERS": "2"})
+    for spec in (*cluster.broker_specs(), *cluster.controller_specs()):
+        assert spec.configuration()[key] == "hush"
 
 
 def test_three_brokers_in_one_container() -> None:
@@ -672,17 +681,22 @@ def test_the_lines_that_others_wait_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("listeners", "controllers", "address"),
+    ("listeners", "address", "is_tls"),
     [
-        ("PLAINTEXT://0.0.0.0:9092", "", "127.0.0.1:9092"),
-        ("CONTROLLER://:9094,PLAINTEXT://:9092", "CONTROLLER", "127.0.0.1:9092"),
-        ("CONTROLLER://:9094", "CONTROLLER", "127.0.0.1:9094"),
-        ("PLAINTEXT://[::]:9092", "", "127.0.0.1:9092"),
-        ("PLAINTEXT://kafka:19092", "", "kafka:19092"),
+        ("PLAINTEXT://0.0.0.0:9092", "127.0.0.1:9092", False),
+        ("CONTROLLER://:9094,PLAINTEXT://:9092", "127.0.0.1:9092", False),
+        ("CONTROLLER://:9094", "127.0.0.1:9094", False),
+        ("PLAINTEXT://[::]:9092", "127.0.0.1:9092", False),
+        ("PLAINTEXT://kafka:19092", "kafka:19092", False),
+        ("CONTROLLER://:9094,SASL_SSL://:9092", "127.0.0.1:9092", True),
+        ("SSL://:9092,SASL_PLAINTEXT://:9093", "127.0.0.1:9093", False),
+        ("A://:9092", "127.0.0.1:9092", True),
     ],
 )
-def test_where_a_health_check_asks(listeners: str, controllers: str, address: str) -> None:
-    assert health_address(listeners, controllers) == address
+def test_where_a_health_check_asks(listeners: str, address: str, is_tls: bool) -> None:
+    protocols = "A:SSL,SSL:SSL,SASL_SSL:SASL_SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT"
+    values = {"listeners": listeners, "listener.security.protocol.map": protocols}
+    assert health_address(values) == (address, is_tls)
 
 
 def test_the_settings_of_testcontainers_are_all_accepted() -> None:
@@ -694,14 +708,12 @@ def test_the_settings_of_testcontainers_are_all_accepted() -> None:
     [
         ("KAFKA_AUTHORIZER_CLASS_NAME", "my.Authorizer"),
         ("KAFKA_SASL_SERVER_CALLBACK_HANDLER_CLASS", "my.Handler"),
-        ("KAFKA_SSL_TRUSTSTORE_CREDENTIALS", "hush"),
-        ("KAFKA_SSL_KEYSTORE_FILENAME", "kafka.jks"),
+        ("KAFKA_SSL_ENGINE_FACTORY_CLASS", "my.Factory"),
     ],
 )
 def test_a_variable_that_would_protect_is_refused_by_its_name(variable: str, value: str) -> None:
-    with pytest.raises(SettingsError, match=f"^{variable}: .*leave this key out$") as caught:
+    with pytest.raises(SettingsError, match=f"^{variable}: .*leave this key out$"):
         container_settings({**TESTCONTAINERS, variable: value})
-    assert "hush" not in str(caught.value)
 
 
 def test_a_container_whose_clients_log_in() -> None:
@@ -804,3 +816,78 @@ def test_tls_for_clients_of_a_container() -> None:
         container_settings({**raft, "KWIRE_MTLS": "", "KWIRE_TLS": "true", **more})
     with pytest.raises(SettingsError, match=r"^KWIRE_TLS=maybe: expected true or false"):
         container_settings({"KWIRE_TLS": "maybe"})
+
+
+@pytest.mark.parametrize("lock", ["KWIRE_TLS", "KWIRE_ACL"])
+def test_locked_brokers_of_one_container_reach_each_other_inside(lock: str) -> None:
+    advertised = "PLAINTEXT://localhost:9092"
+    settings = container_settings(
+        {lock: "true", "KWIRE_BROKERS": "3", "KAFKA_ADVERTISED_LISTENERS": advertised}
+    )
+    spec = ClusterSpec(node=settings.node.replace(data_dir="/d"), **settings.cluster)
+    for node in spec.broker_specs():
+        config = BrokerConfig(node.configuration())
+        listeners = parse_listeners(config)
+        assert [each.name for each in listeners][1:] == ["KWIRE_INTERNAL"]
+        assert own_listener(config, listeners) == inter_broker_listener(config, listeners)
+        assert own_listener(config, listeners) is listeners[1]
+
+
+# --- access rules
+
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+SEVERAL = {
+    "KAFKA_PROCESS_ROLES": "broker,controller",
+    "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@a:9093,2@b:9093",
+    "KAFKA_LISTENERS": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "principals"),
+    [
+        ("admin", "User:admin"),
+        ("admin, User:bob,", "User:admin;User:bob"),
+        ("admin;User:CN=broker,OU=kafka", "User:admin;User:CN=broker,OU=kafka"),
+        ("CN=broker,OU=kafka", "User:CN=broker,OU=kafka"),
+    ],
+)
+def test_access_rules_in_a_container(given: str, principals: str) -> None:
+    values = container_settings({"KWIRE_ACL": "true", "KWIRE_SUPER_USERS": given}).node.values
+    assert values["super.users"] == principals
+    assert values["authorizer.class.name"] == STANDARD
+    assert values["allow.everyone.if.no.acl.found"] == "false"
+    assert values["listeners"].startswith("PLAINTEXT://0.0.0.0:9092,KWIRE_INTERNAL://127.0.0.1:0")
+    assert advertised_addresses(values) == ["localhost:9092"]
+
+
+def test_kafkas_keys_of_access_rules_in_a_container() -> None:
+    own = {"KAFKA_AUTHORIZER_CLASS_NAME": STANDARD, "KAFKA_SUPER_USERS": "User:a;User:b"}
+    settings = container_settings(own)
+    assert settings.unknown == {} and settings.node.values["super.users"] == "User:a;User:b"
+    more = container_settings({**own, "KWIRE_SUPER_USERS": "c"}).node.values
+    assert more["super.users"] == "User:a;User:b;User:c"
+
+
+def test_access_rules_of_several_containers_leave_the_listeners_as_they_are() -> None:
+    given = {**SEVERAL, "KWIRE_ACL": "true"}
+    values = container_settings({**given, "KWIRE_SUPER_USERS": "ANONYMOUS"}).node.values
+    assert values["listeners"] == SEVERAL["KAFKA_LISTENERS"]
+    assert values["super.users"] == "User:ANONYMOUS"
+    with pytest.raises(SettingsError, match=r"^KWIRE_ACL=true: .*name their user in KWIRE_SUPER"):
+        container_settings(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"KWIRE_SUPER_USERS": "admin"}, "KWIRE_SUPER_USERS: it needs KWIRE_ACL=true"),
+        ({"KWIRE_ACL": "true", "KWIRE_SUPER_USERS": "a:b"}, "KWIRE_SUPER_USERS: expected NAME or"),
+        ({"KWIRE_ACL": "perhaps"}, "KWIRE_ACL=perhaps: expected true or false"),
+    ],
+)
+def test_access_rules_that_are_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{said}") as caught:
+        container_settings(given)
+    assert "\n" not in str(caught.value) and "a:b" not in str(caught.value)

@@ -18,6 +18,9 @@ from kwire.launch.health import SEEN, read_health_file, remove_health_file, writ
 
 pytestmark = pytest.mark.timeout(60)
 
+SSL_ONLY = ("-c", "security.inter.broker.protocol=SSL")
+ONLY_1_2 = ("-c", "ssl.enabled.protocols=TLSv1.2")
+ONLY_1_3 = ("-c", "ssl.enabled.protocols=TLSv1.3")
 CHECK = Path(__file__).parent.parent / "docker" / "bin" / "kwire-health"
 
 
@@ -87,6 +90,42 @@ def test_a_broker_that_answers_is_healthy(health_file: Path, brokers: str) -> No
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
         assert check() == (1, "not ready")
+
+
+@pytest.mark.parametrize(
+    ("options", "brokers"),
+    [
+        (("--tls",), "1"),
+        (("--tls",), "2"),
+        (("--mtls", "--sasl", "plain", "--user", "alice:secret"), "1"),
+        (("--tls", "-c", "listeners=SSL://127.0.0.1:0", *SSL_ONLY), "1"),
+        (("--tls", "-c", "listeners=SSL://127.0.0.1:0", *SSL_ONLY, *ONLY_1_3), "1"),
+        (("--mtls", "-c", "listeners=SSL://127.0.0.1:0", *SSL_ONLY, *ONLY_1_2), "1"),
+    ],
+)
+def test_a_locked_broker_is_healthy_and_warns_of_no_check(
+    health_file: Path, tmp_path: Path, options: tuple[str, ...], brokers: str
+) -> None:
+    log = tmp_path / "log"
+    argv = [sys.executable, "-m", "kwire", "up", "--brokers", brokers, *options]
+    argv += [] if "-c" in options else ["--port", "0"]
+    with log.open("wb") as file:
+        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=file)
+    try:
+        assert check("--watch") == (0, "")
+        for _ in range(3):
+            assert check() == (0, "")
+        is_tls = any("SSL://" in option for option in options)
+        assert [line.endswith(" tls") for line in health_file.read_text().splitlines()] == (
+            [is_tls] * int(brokers)
+        )
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+    said = [line for line in log.read_text().splitlines() if "WARN" in line or "ERROR" in line]
+    assert [line for line in said if "inside the container only" not in line] == []
 
 
 def test_a_restart_is_seen_again(health_file: Path) -> None:

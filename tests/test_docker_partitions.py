@@ -193,7 +193,7 @@ def test_load_is_produced_and_consumed(cluster: kwire.Cluster, tool: Tool, tmp_p
 def test_a_tool_without_a_use_here_says_so(tool: Tool, name: str) -> None:
     status, out, err = tool(name, "--list", "--some-option-of-its-own")
     assert (status, out) == (1, "")
-    assert err.startswith(f"{name}: not supported yet: kwire has no ") and err.count("\n") == 1
+    assert err.startswith(f"{name}: not supported yet: ") and err.count("\n") == 1
 
 
 def test_a_version_is_one_of_kafkas(tool: Tool) -> None:

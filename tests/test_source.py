@@ -139,6 +139,7 @@ IMPURE = {
     "protocol/language/reference.py": ("io", "construct reads a BytesIO, in memory"),
     "kwire/apis/parts/patterns.py": ("re", "patterns of transactional ids"),
     "kwire/apis/access/authority.py": ("ipaddress", "hosts of access rules are written as in Java"),
+    "replication/core/principals.py": ("ipaddress", "the bytes of an address; no I/O"),
     "kwire/apis/access/page.py": ("sys", "a tool: prints docs/authorization.md"),
     "kwire/apis/compatibility.py": ("sys", "a tool: prints docs/compatibility.md"),
     "kwire/sim/faults/nemesis.py": ("random", "faults are drawn from the seed"),
@@ -200,7 +201,7 @@ def test_below_the_purity_line_nothing_does_io_waits_reads_a_clock_or_draws_a_nu
 # Fields of messages: some APIs have them, others do not.
 FIELDS_ASKED_FOR = {
     *("broker_epoch", "diverging_epoch", "error_code", "error_message", "throttle_time_ms"),
-    *("timeout_ms", "topic_id"),
+    *("timeout_ms", "topic_id", "group_id", "transactional_id"),
 }
 
 
@@ -524,6 +525,7 @@ def test_files_and_functions_are_small_and_large_ones_only_shrink() -> None:
 # Messages of the wire have no common base of fields, so these files may ask one for a field by its literal name.
 ASK_MESSAGES = {
     "kwire/apis/parts/chunks.py": "error_code, where a response has it",
+    "kwire/apis/parts/results.py": "what requests of all kinds name, in fields that differ",
     "kwire/quotas/requests.py": "throttle_time_ms, where a response has it",
     "kwire/recent.py": "what requests of all kinds are about",
     "kwire/sim/describe.py": "traces of requests of all kinds",

@@ -18,6 +18,8 @@ from pathlib import Path
 import click
 
 from kwire import aio
+from kwire.backends.clock.clock import Clock
+from kwire.backends.faults.faults import Faults
 from kwire.backends.network import Network
 from kwire.cli.main import cli
 from kwire.control.routes import OF_CLUSTER
@@ -30,12 +32,15 @@ SAME = {
     "container": "its control API, its `kwire`",
 }
 LEFT_OUT = {
-    "Python": "started external inside node of network.apply network.lift network.undo network.rules_of",
+    "Python": "started external inside node of network.apply network.lift network.undo network.rules_of"
+    " faults.add faults.remove faults.counts faults.keep_failures faults.tell faults.forget faults.in_words"
+    " clock.advance_by clock.moved_ms clock.to_json clock.tell clock.restore clock.forget"
+    " clock.in_words",
     "pytest": "kwire_spark kwire_spark_session kwire_spark_config",
     "CLI": "node config dump-log audit sim completion load",
     "HTTP": "GET /,GET /v1,GET /healthz",
     "container": "KWIRE_LOG_LEVEL KWIRE_LOG_JSON KWIRE_AS_VERSION KWIRE_HEALTH_FILE KWIRE_CONTROL"
-    " KWIRE_CONTROL_HOSTS"
+    " KWIRE_CONTROL_HOSTS KWIRE_CONTROL_TOKEN"
     " KWIRE_CONTROLLER_DIR KWIRE_RUNTIME_DIR KWIRE_BOOTSTRAP KWIRE_CA KWIRE_CERT KWIRE_CERT_KEY",
 }
 """Names that are no verbs for a running cluster: kwire's own, Spark's, of files and of single nodes."""
@@ -101,9 +106,10 @@ ROWS = (
         "up",
         pytest="--kwire-brokers,--kwire-controllers,--kwire-fast,--kwire-mode,kwire_config,"
         "@kwire(brokers),@kwire(config),@kwire(controllers),@kwire(fast),@kwire(mode),@kwire(racks),"
-        "@kwire(sasl),@kwire(users),@kwire(tls),@kwire(mtls),@kwire(topics)",
+        "@kwire(sasl),@kwire(users),@kwire(tls),@kwire(mtls),@kwire(acl),@kwire(super_users),@kwire(topics)",
         container="KWIRE_BROKERS,KWIRE_CONTROLLERS,KWIRE_RACKS,KWIRE_FAST,KWIRE_ISOLATION,"
-        "KWIRE_RECENT_REQUESTS,KWIRE_CONTROL_PORT,KWIRE_TLS,KWIRE_MTLS",
+        "KWIRE_RECENT_REQUESTS,KWIRE_CONTROL_PORT,KWIRE_TLS,KWIRE_MTLS,"
+        "KWIRE_ACL,KWIRE_SUPER_USERS",
         holes={"HTTP": "chosen at the start"},
     ),
     Row(
@@ -132,6 +138,48 @@ ROWS = (
         "POST /v1/network/cuts,POST /v1/network/delays,DELETE /v1/network/cuts,"
         "DELETE /v1/network/delays",
     ),
+    Row(
+        "faults on requests",
+        "faults.inject,faults.clear",
+        "ctl fault add,ctl fault rm",
+        "POST /v1/faults,DELETE /v1/faults,DELETE /v1/faults/{id}",
+    ),
+    Row(
+        "faults that are set, what they have hit",
+        "faults.list,faults.find",
+        "ctl fault list",
+        "GET /v1/faults,GET /v1/faults/{id}",
+    ),
+    Row(
+        "save, restore, delete a snapshot",
+        "snapshot,restore,delete_snapshot",
+        "ctl snapshot save,ctl snapshot restore,ctl snapshot rm",
+        "POST /v1/snapshots,POST /v1/snapshots/{name}/restore,DELETE /v1/snapshots/{name}",
+    ),
+    Row(
+        "snapshots that are kept",
+        "snapshots",
+        "ctl snapshot list",
+        "GET /v1/snapshots,GET /v1/snapshots/{name}",
+    ),
+    Row(
+        "a second cluster from a snapshot",
+        "fork,from_snapshot",
+        "ctl snapshot save,up",
+        pytest="kwire_from",
+        holes={
+            "HTTP": "it would belong to nobody",
+            "container": "it has one cluster",
+        },
+    ),
+    Row("time passes at all nodes", "clock.advance", "ctl clock advance", "POST /v1/clock"),
+    Row(
+        "time stands still",
+        "clock.freeze,clock.resume",
+        "ctl clock freeze,ctl clock resume",
+        "POST /v1/clock/freeze,POST /v1/clock/resume",
+    ),
+    Row("what time it is", "clock.now", "ctl clock now", "GET /v1/clock"),
     Row("links that are cut", "network.cuts,network.delays", "ctl network", "GET /v1/network"),
     Row(
         "create and delete topics",
@@ -220,8 +268,10 @@ ROWS = (
 
 
 def python_names() -> set[str]:
-    """The public names of `Cluster` and of its network."""
+    """The public names of `Cluster`, of its network, its faults and its clock."""
     found = {name for name in dir(aio.Cluster) if name[0] != "_"}
+    found |= {f"clock.{name}" for name in dir(Clock) if name[0] != "_"}
+    found |= {f"faults.{name}" for name in dir(Faults) if name[0] != "_"}
     return found | {f"network.{name}" for name in dir(Network) if name[0] != "_"} | {"Cluster(…)"}
 
 

@@ -220,13 +220,14 @@ class Run:
     """Servers, the time that tests take as they are, and the loop over mutants."""
 
     def __init__(self, root: Path, folder: Path, workers: int) -> None:
-        self._root = root
         self._folder = folder
         self._workers = workers
         self._servers: queue.SimpleQueue[Server] = queue.SimpleQueue()
         self._cpu_s: dict[str, float] = {}
         first = folder / "0"
         shutil.copytree(root, first, symlinks=True, ignore=_NOT_COPIED)
+        # Of the copy: the tree may change while this runs, and a changed file beside old ones kills every mutant of it.
+        self._sources: dict[str, str] = {}
         self._all = [Server(first)]
 
     def measure(self, files: Iterable[str]) -> None:
@@ -241,6 +242,12 @@ class Run:
                 f"tests fail without any mutation: {answer['killed_by']}\n{self._all[0].log()}"
             )
         self._cpu_s |= dict.fromkeys(unknown, 0.0) | answer["files"]
+
+    def check(self, task: dict[str, Any]) -> None:
+        """Carry out a task without any mutation: it must find nothing."""
+        killed_by = self._all[0].ask(task)["killed_by"]
+        if killed_by is not None:
+            sys.exit(f"killed without any mutation: {killed_by}\n{self._all[0].log()}")
 
     def start(self) -> None:
         """Start the other servers, with copies that have the compiled tests already."""
@@ -263,9 +270,11 @@ class Run:
         report: Callable[[Outcome], None],
     ) -> list[Outcome]:
         """Run each mutant's tasks until one kills it."""
+        for file in {mutant.file for mutant in mutants} - self._sources.keys():
+            self._sources[file] = (self._folder / "0" / file).read_text()
 
         def run(mutant: Mutant) -> Outcome:
-            text = mutated(mutant, (self._root / mutant.file).read_text())
+            text = mutated(mutant, self._sources[mutant.file])
             server = self._servers.get()
             began = time.monotonic()
             killed_by = None
@@ -374,8 +383,9 @@ def by_sim(
     run: Run, mutants: list[Mutant], seeds: str, steps: int, results: Results
 ) -> list[Outcome]:
     """Run seeds of the simulator for each mutant."""
-    run.start()
     task = {"by": "sim", "seeds": seeds, "steps": steps, "cpu_s": 600, "wall_s": 3600}
+    run.check(task)
+    run.start()
 
     def report(outcome: Outcome) -> None:
         results.keep(f"sim {seeds}", outcome)

@@ -17,7 +17,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ASYNC, SYNC = ROOT / "kwire" / "aio.py", ROOT / "kwire" / "cluster.py"
-PARTS = {"Contents": ROOT / "kwire" / "backends" / "contents.py"}
+PARTS = {
+    "Contents": ROOT / "kwire" / "backends" / "contents.py",
+    "Snapshots": ROOT / "kwire" / "backends" / "snapshots" / "verbs.py",
+}
 """Classes that a class of kwire/aio.py inherits methods from, which are its own here."""
 BEGIN = "    # --- generated from kwire/aio.py by tools/sync_cluster.py"
 END = "    # --- end of what is generated"

@@ -21,11 +21,13 @@ from kwire.replication.controller.table import TABLE as CONTROLLER_TABLE
 from kwire.replication.controller.table import AskedBy
 
 __all__ = [
+    "checks",
     "chunks",
     "context",
     "controller_plane",
     "group_offsets",
     "releases",
+    "results",
 ]  # modules for other rooms, beside the table
 
 TYPE_CHECKING = False
@@ -112,6 +114,7 @@ _OWN: tuple[Api, ...] = (
     Api(ApiKey.ALTER_REPLICA_LOG_DIRS, "cluster", "handle_alter_replica_log_dirs", 0, 2),
     Api(ApiKey.DESCRIBE_LOG_DIRS, "cluster", "handle_describe_log_dirs", 0, 5),
     Api(ApiKey.SASL_AUTHENTICATE, "sasl", "handle_sasl_authenticate", 0, 2),
+    Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, "parts.tokens", "handle_describe", 0, 3),
     Api(ApiKey.DELETE_GROUPS, "groups", "handle_delete_groups", 0, 3),
     Api(ApiKey.OFFSET_DELETE, "group_offsets", "handle_offset_delete", 0, 0),
     Api(
@@ -129,6 +132,9 @@ _OWN: tuple[Api, ...] = (
 _SHARED = {
     ApiKey.ALTER_CONFIGS: ("configs", "handle_alter_configs"),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ("configs", "handle_incremental_alter_configs"),
+    ApiKey.CREATE_DELEGATION_TOKEN: ("parts.tokens", "handle_create"),
+    ApiKey.RENEW_DELEGATION_TOKEN: ("parts.tokens", "handle_change"),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: ("parts.tokens", "handle_change"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("topic_pages", "handle_describe_topic_partitions"),
 }
 """Controller APIs to which the broker contributes; the others are forwarded unchanged."""

@@ -35,7 +35,6 @@ from kwire.protocol.schemas.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from kwire.replication.config.broker_config import ConfigError, broker_key, parse_value
 from kwire.replication.config.entries import (
     DEFAULT,
     DYNAMIC_BROKER_LOGGER,
@@ -46,6 +45,7 @@ from kwire.replication.config.entries import (
     group_entries,
     topic_entries,
 )
+from kwire.replication.config.run_time import check_at_run_time
 from kwire.replication.controller.configs import DELETE, SET
 from kwire.replication.core.metadata import (
     BROKER_LOGGER_RESOURCE,
@@ -58,7 +58,8 @@ from kwire.replication.core.topic_names import topic_name_problem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from typing import Any
 
     from kwire.apis.context import RequestContext, Services
     from kwire.protocol.schemas.configs import AlterConfigsResource, IncrementalAlterableConfig
@@ -204,7 +205,8 @@ def handle_incremental_alter_configs(
             if identity[0] == BROKER_RESOURCE:
                 _check_own_broker(services, identity[1])
                 touched = _values_after(services, resource)
-                _check_dynamic(services, touched, per_broker=identity[1] != "", replaces=False)
+                own = identity[1] != ""
+                check_at_run_time(services.config, touched, per_broker=own, replaces=False)
             _check_type(services, identity[0])
         except KafkaError as error:
             answer.error_code, answer.error_message = int(error.code), error.message
@@ -219,7 +221,7 @@ def handle_incremental_alter_configs(
     inner = IncrementalAlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
 
     def finish(decided: IncrementalAlterConfigsResponse) -> IncrementalAlterConfigsResponse:
-        done = iter(decided.responses)
+        done = _done(services, request.validate_only, decided.responses)
         return IncrementalAlterConfigsResponse(responses=[a or next(done) for a in answers])
 
     ask_controller(ctx, inner, finish)
@@ -257,7 +259,8 @@ def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> N
             if identity[0] == BROKER_RESOURCE:
                 _check_own_broker(services, identity[1])
                 values = {config.name: config.value for config in resource.configs}
-                _check_dynamic(services, values, per_broker=identity[1] != "", replaces=True)
+                own = identity[1] != ""
+                check_at_run_time(services.config, values, per_broker=own, replaces=True)
             _check_type(services, identity[0])
         except KafkaError as error:
             answer.error_code, answer.error_message = int(error.code), error.message
@@ -271,10 +274,19 @@ def handle_alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> N
     inner = AlterConfigsRequest(resources=forwarded, validate_only=request.validate_only)
 
     def finish(decided: AlterConfigsResponse) -> AlterConfigsResponse:
-        done = iter(decided.responses)
+        done = _done(services, request.validate_only, decided.responses)
         return AlterConfigsResponse(responses=[a or next(done) for a in answers])
 
     ask_controller(ctx, inner, finish)
+
+
+def _done(services: Services, validate_only: bool, decided: list[Any]) -> Iterator[Any]:
+    """What the controller has decided. A change of this broker's own keys has it read changed key stores again."""
+    stores, own = services.config.stores, (BROKER_RESOURCE, str(services.node_id), 0)
+    changed = ((each.resource_type, each.resource_name, each.error_code) for each in decided)
+    if stores is not None and not validate_only and own in changed:
+        stores.reread()
+    return iter(decided)
 
 
 def _check_once(count: int) -> None:
@@ -313,37 +325,6 @@ def _check_own_broker(services: Services, name: str) -> None:
     if name:
         expected = f"Unexpected broker id, expected {services.node_id}, but received"
         _check_broker_id(services, name, "Node", expected)
-
-
-def _check_dynamic(
-    services: Services, values: Mapping[str, str | None], *, per_broker: bool, replaces: bool
-) -> None:
-    """KafkaError(INVALID_REQUEST) for keys that cannot change at run time (DynamicBrokerConfig.validate),
-    that ask for protection that kwire does not have, or whose values exclude each other."""
-    rows = {name: broker_key(name) for name in values}
-    fixed = sorted(name for name, row in rows.items() if row and row[4] == "read-only")
-    if fixed:
-        message = f"Cannot update these configs dynamically: Set({', '.join(fixed)})"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-    from kwire.replication.config.cross_checks import check_dynamic
-    from kwire.replication.config.given import problem_at_run_time
-
-    for name, row in rows.items():
-        if (problem := problem_at_run_time(name, values[name])) is not None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, str(problem))
-        if row is not None and values[name] is not None:
-            try:
-                parse_value(name, row, values[name])
-            except ConfigError as error:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
-    check_dynamic(services.config, values, own=per_broker, replaces=replaces)
-    own = sorted(name for name, row in rows.items() if row and row[4] == "per-broker")
-    if own and not per_broker:
-        message = (
-            "Cannot update these configs at default cluster level, broker id must be specified: "
-            f"Set({', '.join(own)})"
-        )
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _alter_loggers(

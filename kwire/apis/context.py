@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from random import Random
     from typing import Any
 
-    from kwire.apis.access.authority import Authority
+    from kwire.apis.access.authority import BrokerAuthority
     from kwire.coordinator.group_coordinator import GroupCoordinator
     from kwire.protocol.api import RequestHeader
     from kwire.protocol.language.schema import Message
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.events import LogEvent
     from kwire.replication.core.metadata import MetadataCache
+    from kwire.replication.core.quotas import Client
     from kwire.replication.core.work import Steps, WorkQueue
     from kwire.replication.log_dirs.manager import LogManager
     from kwire.replication.member.cluster_member import ClusterMember
@@ -103,6 +104,10 @@ class Gate(Protocol):
 
     @property
     def listeners(self) -> Container[str]: ...
+
+    def is_by_token(self, connection: int) -> bool:
+        """Whether a client has logged in by a delegation token."""
+        ...
 
     def handshake(self, ctx: RequestContext, request: Any) -> bool:
         """Begin another log-in of an authenticated client, and answer; False: not now."""
@@ -207,14 +212,14 @@ class Services:
         self.log_dir, self.disk_space = log_dir, disk_space
         self.quotas: Quotas | None = None  # of clients, if there are or were any
         self.gate: Gate | None = None  # where clients of SASL listeners log in, if there are any
-        self.authority: Authority | None = None  # what clients may do, if that is limited
+        self.authority: BrokerAuthority | None = None  # what clients may do, if that is limited
 
     def obey_authorizer(self) -> None:
         """Let clients do what access rules allow, if `authorizer.class.name` says so. ConfigError."""
         if self.config.static.get(AUTHORIZER_KEY, "").strip():
-            from kwire.apis.access.authority import Authority
+            from kwire.apis.access.authority import BrokerAuthority
 
-            self.authority = Authority(self)
+            self.authority = BrokerAuthority(self)
 
     @property
     def transactions(self) -> TransactionCoordinator:
@@ -263,6 +268,11 @@ class RequestContext:
         self.services = services
         self.answered = False
         self.on_disconnect: Callable[[], None] | None = None
+
+    @property
+    def client(self) -> Client:
+        """User, without its type, and client id, for quotas."""
+        return self.session.principal.partition(":")[2], self.client_id or ""
 
     def reply(self, response: Message) -> None:
         """Answer the request, now or later. Call it exactly once: a second call is a bug."""

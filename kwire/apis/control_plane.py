@@ -169,9 +169,10 @@ def _open_envelope(ctx: RequestContext, request: EnvelopeRequest) -> EnvelopeRes
     principal = read_principal(request.request_principal)
     if principal is None:
         return EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    epoch, _, is_full = principal
-    if epoch < manager.controller_epoch:
-        return EnvelopeResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+    epoch, broker_epoch, is_full = principal
+    error = manager.check_epochs(epoch, broker_epoch)
+    if error is not ErrorCode.NONE:
+        return EnvelopeResponse(error_code=error)
     try:
         header = api.parse_request_header(request.request_data)
         if header.api_key != api.ApiKey.ALTER_CONFIGS:

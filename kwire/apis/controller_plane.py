@@ -17,20 +17,27 @@ from kwire.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kwire.protocol.schemas.control_plane import EnvelopeRequest, EnvelopeResponse
 from kwire.replication.controller.table import BY_KEY as CONTROLLER_APIS
 from kwire.replication.controller.table import AskedBy
+from kwire.replication.core.metadata import ACL_RESOURCE, TOKEN_RESOURCE
+from kwire.replication.core.types import ANONYMOUS, AUTHORIZER_KEY, INTERNAL_LISTENER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from kwire.apis import Handler
-    from kwire.apis.access.authority import Authority
+    from kwire.apis.access.controllers import ControllerAuthority
     from kwire.apis.context import Gate, RequestContext
     from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.cluster import DescribeClusterRequest
     from kwire.protocol.schemas.nodes import BrokerHeartbeatRequest, BrokerRegistrationRequest
+    from kwire.protocol.schemas.tokens import CreateDelegationTokenRequest
+    from kwire.replication.config.broker_config import BrokerConfig
+    from kwire.replication.controller.channels import ControllerChannels
     from kwire.replication.controller.controller import Controller
     from kwire.replication.controller.table import ControllerApi
     from kwire.replication.core.clock import Clock, Timers
+    from kwire.replication.core.events import LogEvent
     from kwire.replication.core.metadata import Endpoint
     from kwire.replication.core.outbox import Buffer
     from kwire.replication.core.work import WorkQueue
@@ -45,11 +52,13 @@ class ControllerServices:
         "active_id",
         "api_ranges",
         "authority",
+        "channels",
         "clock",
         "cluster_id",
         "controller",
         "endpoint",
         "gate",
+        "metadata",
         "node_id",
         "registered",
         "timers",
@@ -63,21 +72,56 @@ class ControllerServices:
         self.gate: Gate | None = None  # where other nodes log in, if they have to
         self.active_id = node_id  # the active controller, as far as this node knows
         self.controller: Controller
-        self.authority: Authority | None = None  # brokers ask theirs before they forward a request
+        self.channels: ControllerChannels
+        self.authority: ControllerAuthority | None = None  # what others may do, if that is limited
+        self.metadata = ControllerMetadata(self)
         self.cluster_id = ""
         self.endpoint: Endpoint | None = None
         self.api_ranges = {key: (e.min_version, e.max_version) for key, e in BY_KEY.items()}
         # Connection → (broker id, broker epoch) of the broker that sends its heartbeats over it.
         self.registered: dict[int, tuple[int, int]] = {}
 
-    @property
-    def metadata(self) -> ControllerServices:
-        """Where a gate finds users of SCRAM: here, as a controller has no metadata cache."""
-        return self
+    def obey_authorizer(self, log_event: LogEvent) -> None:
+        """Let brokers and clients do what access rules allow, if `authorizer.class.name` says so: those of a new
+        `controller` and its `channels`. ConfigError."""
+        if self.config.static.get(AUTHORIZER_KEY, "").strip():
+            from kwire.apis.access.controllers import ControllerAuthority
 
-    def config(self, _: int, name: str) -> dict[str, str]:
-        """The SCRAM credentials of a user, as texts by mechanism."""
-        return self.controller.security.scram.texts_of(name)
+            self.metadata.changed_acls.clear()
+            self.channels.on_acl_changed = self.metadata.acl_changed
+            self.authority = ControllerAuthority(self, log_event)
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self.controller.config
+
+
+class ControllerMetadata:
+    """Who may log in at a controller, access rules and topics, in place of a broker's metadata cache."""
+
+    __slots__ = ("_services", "changed_acls")
+
+    def __init__(self, services: ControllerServices) -> None:
+        self._services = services
+        self.changed_acls: set[str] = set()
+
+    def acl_changed(self, name: str) -> None:
+        self.changed_acls.add(name)
+
+    def config(self, kind: int, name: str) -> Mapping[str, str]:
+        """The access rules of a pattern, the SCRAM credentials of a user, or a delegation token."""
+        if kind == ACL_RESOURCE:
+            return self._services.channels.config(kind, name)
+        security = self._services.controller.security
+        return (security.tokens if kind == TOKEN_RESOURCE else security.scram).texts_of(name)
+
+    def contains(self, topic: str) -> bool:
+        """Whether there is such a topic."""
+        return topic in self._services.controller.state.topics
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of a topic; None: there is none of this id."""
+        return self._services.controller.state.names_by_id.get(topic_id)
 
 
 def _services(ctx: RequestContext) -> ControllerServices:
@@ -86,7 +130,29 @@ def _services(ctx: RequestContext) -> ControllerServices:
 
 def handle_submit(ctx: RequestContext, request: Message) -> None:
     """Submit a request to the controller and reply with its response."""
-    _services(ctx).controller.submit(request, ctx.api_version, ctx.reply)
+    controller = _services(ctx).controller
+    controller.submit(request, ctx.api_version, ctx.reply, client=ctx.client)
+
+
+def handle_token_creation(ctx: RequestContext, request: CreateDelegationTokenRequest) -> None:
+    """CreateDelegationToken v0-3 of a client of the controller's listener, if it may ask."""
+    from kwire.apis.parts.tokens import may_ask, refused_creation
+
+    if may_ask(ctx):
+        handle_submit(ctx, request)
+    else:
+        code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        ctx.reply(refused_creation(ctx, request, code))
+
+
+def handle_token_change(ctx: RequestContext, request: Message) -> None:
+    """RenewDelegationToken v0-2, ExpireDelegationToken v0-2."""
+    from kwire.apis.parts.tokens import may_ask, refuse_change
+
+    if may_ask(ctx):
+        handle_submit(ctx, request)
+    else:
+        refuse_change(ctx)
 
 
 def handle_registration(ctx: RequestContext, request: BrokerRegistrationRequest) -> None:
@@ -122,14 +188,19 @@ def _register_connection(ctx: RequestContext, broker_id: int, broker_epoch: int)
 
 def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> None:
     """Envelope v0: a forwarded client request; the response holds the bytes for the client."""
-    controller = _services(ctx).controller
+    from kwire.replication.core.principals import host_in, principal_in
+
+    controller, authority = _services(ctx).controller, _services(ctx).authority
     try:
         header, inner = _open_envelope(request.request_data)
+        principal = principal_in(request.request_principal)
+        client = principal, host_in(request.client_host_address)
         if not controller.active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)  # the broker tries another controller
     except KafkaError as error:
         ctx.reply(EnvelopeResponse(error_code=error.code))
         return
+    user = (principal or ANONYMOUS).partition(":")[2]
 
     def completed(response: Message) -> None:
         parts = api.encode_response(
@@ -140,7 +211,18 @@ def handle_envelope(ctx: RequestContext, request: EnvelopeRequest) -> None:
     def undecided() -> None:
         ctx.reply(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
 
-    controller.submit(inner, header.api_version, completed, undecided)
+    def submit(request: Message, on_complete: Callable[[Message], None]) -> None:
+        who = user, header.client_id or ""
+        controller.submit(request, header.api_version, on_complete, undecided, who)
+
+    is_own = not principal or ctx.session.listener_name == INTERNAL_LISTENER
+    row = CONTROLLER_APIS[header.api_key]
+    if authority is None or is_own or row.asked_by is AskedBy.BROKERS_FOR_CLIENTS:
+        submit(inner, completed)
+        return
+    from kwire.apis.access.controllers import ForwardedRequest
+
+    authority.check_forwarded(ForwardedRequest(ctx, header, client, completed), inner, submit)
 
 
 def _open_envelope(data: Buffer) -> tuple[api.RequestHeader, Message]:
@@ -193,8 +275,11 @@ def handle_describe_cluster(ctx: RequestContext, request: DescribeClusterRequest
 _HANDLERS: dict[ApiKey, Handler] = {
     ApiKey.BROKER_REGISTRATION: handle_registration,
     ApiKey.BROKER_HEARTBEAT: handle_heartbeat,
+    ApiKey.CREATE_DELEGATION_TOKEN: handle_token_creation,
+    ApiKey.RENEW_DELEGATION_TOKEN: handle_token_change,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: handle_token_change,
 }
-"""Requests that show which connection a broker uses; the other APIs are only submitted."""
+"""Requests that show which connection a broker uses, or that not everybody may send; the others are only submitted."""
 
 
 def _submitted_api(row: ControllerApi) -> Api:

@@ -165,12 +165,14 @@ class _PendingFetch:
             self._partitions.append(partition)
             self.readable.append((partition.key, partition))
 
-    def _is_refused(self, partition: CachedPartition, refusal: Callable[[str], ErrorCode]) -> bool:
-        """Whether the client may not read the topic: then the partition has failed. An unknown id has no topic."""
+    def _is_refused(
+        self, partition: CachedPartition, refusal: Callable[[str, int], ErrorCode]
+    ) -> bool:
+        """Whether the client may not read the partition: then it has failed. An unknown id has no topic."""
         name = partition.topic
         if name is None:
             name = self._ctx.services.metadata.topic_name(partition.topic_id)
-        error = ErrorCode.NONE if name is None else refusal(name)
+        error = ErrorCode.NONE if name is None else refusal(name, partition.partition)
         if error is ErrorCode.NONE:
             return False
         self.failed.append((partition, _error_data(error)))

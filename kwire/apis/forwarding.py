@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from kwire.protocol.errors import ErrorCode
 from kwire.replication.controller.table import refusal
+from kwire.replication.core.types import INTERNAL_LISTENER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def ask_controller(
             answer = response if finish is None else finish(response)
             controller.when_durable(lambda: ctx.reply(answer))
 
-        controller.submit(request, ctx.api_version, applied)
+        controller.submit(request, ctx.api_version, applied, client=ctx.client)
         return
 
     def answered(answer: Message | ErrorCode) -> None:
@@ -60,4 +61,11 @@ def ask_controller(
         answered,
         client_id=ctx.client_id,
         client_host=ctx.session.peer_host,
+        principal=sender_of(ctx),
     )
+
+
+def sender_of(ctx: RequestContext) -> str:
+    """Whose request it is, for the controller; "": this broker's, of clients that no access rule is about."""
+    session = ctx.session
+    return "" if session.listener_name == INTERNAL_LISTENER else session.principal

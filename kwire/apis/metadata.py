@@ -72,11 +72,15 @@ def _reply_with_topics(ctx: RequestContext, request: MetadataRequest) -> None:
 def _steps(ctx: RequestContext, request: MetadataRequest) -> Steps:
     member = ctx.services.member
     if member is not None and (missing := (yield from _topics_to_create(ctx, request))):
+        from kwire.apis.forwarding import sender_of
+
+        create = member.topic_creation.create
+        sender = ctx.client_id, ctx.session.peer_host, sender_of(ctx)
         if ctx.services.config.own_flag(CREATION_WAITS_KEY):
-            member.topic_creation.create(missing, lambda: ctx.run_in_parts(_metadata(ctx, request)))
+            create(missing, lambda: ctx.run_in_parts(_metadata(ctx, request)), *sender)
         else:
             yield from _metadata(ctx, request)
-            member.topic_creation.create(missing, _nothing)
+            create(missing, _nothing, *sender)
     else:
         yield from _metadata(ctx, request)
 
@@ -233,7 +237,7 @@ def _auto_create(ctx: RequestContext, request: MetadataRequest, name: str) -> Er
     controller = ctx.services.controller
     if controller is not None and _may_create(ctx, request):
         try:
-            controller.create_auto(name)
+            controller.create_auto(name, ctx.client)
         except KafkaError:
             # A colliding name or too few brokers: as in Kafka the client does not learn why.
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     _Answer = TypeVar("_Answer")
 
 
+_LEADERLESS_SECONDS = 20.0
+"""How long a partition may be without a leader that answers."""
+
+
 class Place(NamedTuple):
     """A partition, and the offsets of it that are audited; the end is exclusive."""
 
@@ -150,6 +154,7 @@ def _asked(bootstrap: str, steps: Callable[[Client], Steps[_Answer]]) -> _Answer
     from kwire.client.admin import CONNECTION_SECONDS, NoBrokerError
     from kwire.client.blocking import Client
     from kwire.client.connection import NoResponseError, parse_address
+    from kwire.client.retries import repeat
     from kwire.protocol.errors import KafkaError
 
     try:
@@ -158,7 +163,8 @@ def _asked(bootstrap: str, steps: Callable[[Client], Steps[_Answer]]) -> _Answer
         raise ConfigurationError(f"--bootstrap: {error}") from None
     client = Client(lambda: addresses, CONNECTION_SECONDS, "kwire-audit")
     try:
-        return client.run(steps(client))
+        # Audits run while brokers die, and leaders move.
+        return client.run(repeat(lambda: steps(client), _LEADERLESS_SECONDS))
     except (NoBrokerError, NoResponseError, KafkaError) as error:
         raise ConfigurationError(f"--bootstrap {bootstrap}: {error}") from None
     finally:
@@ -185,6 +191,7 @@ def _starts(client: Client, places: list[Place]) -> Steps[dict[tuple[str, int], 
 
 def _places(client: Client, topics: Sequence[str]) -> Steps[Places]:
     from kwire.client.admin import EARLIEST, LATEST
+    from kwire.protocol.errors import ErrorCode, KafkaError
 
     metadata = yield from client.metadata(topics)
     for each in metadata.topics:
@@ -198,7 +205,8 @@ def _places(client: Client, topics: Sequence[str]) -> Steps[Places]:
             index = partition.partition_index
             leader = brokers.get(partition.leader_id)
             if leader is None:
-                raise ConfigurationError(f"{each.name}-{index} has no leader that could be read")
+                text = f"{each.name}-{index} has no leader that could be read"
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text)
             start = yield from client.offset(leader, each.name, index, EARLIEST)
             end = yield from client.offset(leader, each.name, index, LATEST)
             found.append(Place(each.name, index, start, end, compacted))

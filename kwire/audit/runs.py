@@ -3,6 +3,7 @@
 OUT/findings, OUT/topics, …    Parquet, `tables.TABLES`
 OUT/work/plan.json             what is audited, fixed when the audit began; removed with its folder at the end
 OUT/work/part-N/               what `topics.of_partitions` has found; complete with its file _DONE
+OUT/work/part-N/contents       of its topics, `evidence.contents.CONTENTS`
 OUT/work/part-N/starts.json    where the logs began when it had been read
 """
 
@@ -313,30 +314,57 @@ def _do_part(
     from pyspark.storagelevel import StorageLevel
 
     from kwire.audit import sources
-    from kwire.audit.jobs import partitions, topics
+    from kwire.audit.jobs import contents, partitions, topics
 
     bootstrap = None if plan.request.logs else plan.request.bootstrap or plan.bootstrap
     records = sources.records(session, places, bootstrap, transactional=plan.transactional)
-    records = records.persist(StorageLevel.MEMORY_AND_DISK)
+    if not _is_read_twice(plan):
+        records.persist(StorageLevel.MEMORY_AND_DISK)
     bounds = sources.bounds(session, places)
     mine = sources.of_places(sent, places), sources.of_places(seen, places)
-    tables = topics.of_partitions(*mine, records, bounds, plan.run)
-    needed = dict.fromkeys(tables, True)
-    needed["vanished"] = bool(plan.seen)
-    needed["newest"] = any(place.compacted for place in places)
-    for name in topics.OF_PARTITIONS:
-        frame = tables[name]
-        if not needed[name]:
+    found = _contents(session, plan, places, records, folder / "contents")
+    known = contents.comparison(mine[0], found, is_order_known=_is_read_twice(plan))
+    tables = topics.of_partitions(*mine, records, bounds, plan.run, known)
+    # Markers are not among the records that a cluster serves: beside them, what is missing is no gap.
+    sees_gaps = bootstrap is None or not plan.transactional
+    needs_records = {
+        "residue": not known.agrees,
+        "reordered": not known.is_ordered,
+        "gaps": sees_gaps and not partitions.are_whole(known.extents, bounds),
+        "vanished": bool(plan.seen),
+        "newest": any(place.compacted for place in places),
+    }
+    if _is_read_twice(plan) and sum(needs_records.values()) > 1:
+        records.persist(StorageLevel.MEMORY_AND_DISK)
+    for name, frame in tables.items():
+        if name not in ("residue", "extents") and not needs_records[name]:
             frame = session.createDataFrame([], frame.schema)
         frame.write.mode("overwrite").parquet(str(folder / name))
-        if name == "extents":
-            # Markers are not among the records that a cluster serves: beside them, what is missing is no gap.
-            sees_gaps = bootstrap is None or not plan.transactional
-            extents = session.read.parquet(str(folder / name))
-            needed["gaps"] = sees_gaps and not partitions.are_whole(extents, bounds)
     records.unpersist()
     starts = [place.log_start for place in begin_now(places, bootstrap)]
     (folder / _STARTS).write_text(json.dumps(starts))
+
+
+def _is_read_twice(plan: Plan) -> bool:
+    """Whether the workers that read the topics say what these have, and records are read, once more, only in doubt.
+
+    Not with transactions, where markers decide what is visible, and not of a cluster, whose records the JVM gets."""
+    return bool(plan.request.logs) and not plan.transactional
+
+
+def _contents(
+    session: SparkSession, plan: Plan, places: Sequence[Place], records: DataFrame, path: Path
+) -> DataFrame:
+    """The CONTENTS of the places, kept at the path."""
+    from kwire.audit import sources
+    from kwire.audit.jobs import contents
+
+    if _is_read_twice(plan):
+        found = sources.contents(session, places, plan.run)
+    else:
+        found = contents.of_records(records, plan.run)
+    found.write.mode("overwrite").parquet(str(path))
+    return session.read.schema(found.schema).parquet(str(path))
 
 
 def _check_run(parts: dict[str, DataFrame], plan: Plan) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 
@@ -56,7 +57,7 @@ def running_session(
 ) -> Iterator[SparkSession]:
     """A session for the audit's jobs, stopped at the end. SparkError in one line when Spark cannot start.
 
-    `log`: a file for what its JVM says on stderr; by default that is this process's. Without `kafka` it reads log
+    `log`: a file for what its JVM says; by default that goes where this process writes. Without `kafka` it reads log
     directories alone: Spark's Kafka connector is neither needed nor fetched."""
     given = dict(config or {})
     defaults = dict(_JOBS)
@@ -68,7 +69,7 @@ def running_session(
     elif master is not None:
         given["spark.master"] = master
     with ExitStack() as stack:
-        with _stderr_of_children(log):
+        with _output_of_children(log):
             session = stack.enter_context(
                 spark_session.running_session(given, defaults, kafka=kafka)
             )
@@ -94,19 +95,24 @@ def tuned(session: SparkSession, records: int) -> Iterator[None]:
 
 
 @contextmanager
-def _stderr_of_children(log: Path | None) -> Iterator[None]:
-    """Processes that are started meanwhile have the file as their stderr, as long as they live."""
+def _output_of_children(log: Path | None) -> Iterator[None]:
+    """Processes that are started meanwhile write what they say to the file, as long as they live.
+
+    Ivy, which fetches packages for Spark, writes to stdout: that has the findings alone."""
     if log is None:
         yield
         return
-    mine = os.dup(2)
+    sys.stdout.flush()
+    mine = os.dup(1), os.dup(2)
     try:
         with log.open("ab") as file:
-            os.dup2(file.fileno(), 2)
+            for number in (1, 2):
+                os.dup2(file.fileno(), number)
         yield
     finally:
-        os.dup2(mine, 2)
-        os.close(mine)
+        for number, saved in zip((1, 2), mine, strict=True):
+            os.dup2(saved, number)
+            os.close(saved)
 
 
 def require(config: Mapping[str, str], *, kafka: bool) -> None:

@@ -10,6 +10,8 @@ from operator import attrgetter
 from pyspark.sql import functions as F
 
 from kwire import spark_session
+from kwire.audit.evidence.contents import CONTENTS
+from kwire.audit.evidence.source import LogContents, register
 from kwire.audit.jobs.partitions import BOUNDS, PARTITION
 from kwire.audit.jobs.records import LOG_COLUMNS, TRANSACTIONAL_LOG_COLUMNS, of_log, of_topic
 from kwire.pipeline import ledger
@@ -18,7 +20,7 @@ from kwire.pipeline.schema import ddl as log_ddl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -72,14 +74,7 @@ def records(
             session.createDataFrame([], log_ddl({name: COLUMNS[name] for name in LOG_COLUMNS}))
         )
     elif bootstrap is None:
-        frames = [
-            of_log(_log(session, list(group), transactional))
-            for _, group in groupby(
-                sorted(places, key=lambda each: (each.log_dirs, each.topic)),
-                lambda each: (each.log_dirs, each.topic),
-            )
-        ]
-        rows = reduce(lambda one, other: one.unionByName(other), frames)
+        rows = _united(of_log(_log(session, each, transactional)) for each in _by_log(places))
     else:
         asked = _assigned(places, bootstrap)
         committed = None
@@ -91,17 +86,47 @@ def records(
     return within.drop("log_start", "log_end")
 
 
+def contents(session: SparkSession, places: Sequence[Place], run: str) -> DataFrame:
+    """The CONTENTS (`evidence.contents`) of log directories without transactions, by the workers that read them."""
+    register(session)
+    places = [place for place in places if place.log_end > place.log_start]
+    if not places:
+        return session.createDataFrame([], log_ddl(CONTENTS))
+
+    def of(group: list[Place]) -> DataFrame:
+        bounds = [(place.partition, place.log_start, place.log_end) for place in group]
+        reader = session.read.format(LogContents.name()).schema(log_ddl(CONTENTS))
+        options = {"run": run, "bounds": json.dumps(bounds), **_options(group)}
+        return reader.options(**options).load()
+
+    return _united(map(of, _by_log(places)))
+
+
+def _by_log(places: Iterable[Place]) -> list[list[Place]]:
+    """The places in groups that one DataFrame can read."""
+    log = attrgetter("log_dirs", "topic")
+    return [list(group) for _, group in groupby(sorted(places, key=log), log)]
+
+
+def _united(frames: Iterable[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
 def _log(session: SparkSession, places: list[Place], transactional: bool) -> DataFrame:
     names = TRANSACTIONAL_LOG_COLUMNS if transactional else LOG_COLUMNS
-    options = {
+    reader = session.read.format(spark_session.source(session, "kwire-log"))
+    schema = log_ddl({name: COLUMNS[name] for name in names})
+    return reader.schema(schema).options(**_options(places)).load()
+
+
+def _options(places: Sequence[Place]) -> dict[str, str]:
+    return {
         "path": json.dumps(list(places[0].log_dirs)),
         "topic": places[0].topic,
         "partition": json.dumps([place.partition for place in places]),
         "startingOffset": str(min(place.log_start for place in places)),
         "endingOffset": str(max(place.log_end for place in places)),
     }
-    reader = session.read.format(spark_session.source(session, "kwire-log"))
-    return reader.schema(log_ddl({name: COLUMNS[name] for name in names})).options(**options).load()
 
 
 def _assigned(places: Sequence[Place], bootstrap: str) -> dict[str, str]:

@@ -5,8 +5,12 @@
 
 __all__ = [
     "base",
+    "clock.blocking",
+    "clock.clock",
     "contents",
     "description",
+    "faults.blocking",
+    "faults.faults",
     "launched",
     "loop_thread",
     "loop_thread_network",
@@ -15,6 +19,7 @@ __all__ = [
     "outside",
     "reset",
     "running",
+    "snapshots.verbs",
     "standalone",
     "upkeep",
     "views",

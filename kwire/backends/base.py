@@ -61,6 +61,9 @@ class NodeHandle(Protocol):
     def set_start_rules(self, rules: list[LinkRule]) -> None:
         """Set the link rules that apply when this node starts the next time."""
 
+    def set_start_clock(self, offset_ms: int) -> None:
+        """Set how far the clock is ahead of real time when this node starts the next time, where that can be."""
+
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """Send a request to the control API (`kwire.control.routes`) of the node, which runs."""
 

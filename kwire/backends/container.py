@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from kwire import errors
+from kwire.control import TOKEN
 from kwire.control.client import call
 from kwire.control.errors import ControlError
+from kwire.control.token import USER, made_up
+from kwire.launch.spec import CONTROL_PORT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,18 +24,28 @@ _STOP_SECONDS = 15
 _ASK_SECONDS = 10.0
 
 
+@lru_cache(maxsize=1)
+def _token() -> str:
+    return made_up()
+
+
+def control_variables() -> dict[str, str]:
+    """The variables by which a container serves its control API to this process."""
+    return {"KWIRE_CONTROL_PORT": str(CONTROL_PORT), TOKEN: _token()}
+
+
 class ContainerHandle:
     """The container of one broker, or of one controller."""
 
     def __init__(
         self, owner: Containers, node_id: int, advertised: str, control: str, kind: str = "broker"
     ) -> None:
-        """`control`: the URL of the container's control API."""
+        """`control`: host and port of the container's control API."""
         self._owner = owner
         self.node_id = node_id
         self.advertised = advertised
         self.kind = kind
-        self._control = control
+        self._control = f"http://{USER}:{_token()}@{control}"
         self._rules: list[LinkRule] = []
         self.paused = False
         self.running = False
@@ -76,6 +91,9 @@ class ContainerHandle:
     def set_start_rules(self, rules: list[LinkRule]) -> None:
         """Set the link rules that apply when this node starts the next time."""
         self._rules = rules
+
+    def set_start_clock(self, offset_ms: int) -> None:
+        """Do nothing: a container that starts is told afterwards."""
 
     async def set_link_rules(self, rules: list[LinkRule]) -> None:
         """Replace all link rules of this node, the sender."""

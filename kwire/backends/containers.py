@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
 from kwire import errors
-from kwire.backends.container import ENDED, ContainerHandle
+from kwire.backends.container import ENDED, ContainerHandle, control_variables
 from kwire.backends.engine import (
     IMAGE_VARIABLE,
     LABEL_HOST,
@@ -234,17 +234,15 @@ class Containers(SeenFromOutside):
         }
 
         def made(host: str, port: int) -> tuple[ContainerHandle, dict[str, str]]:
-            control = f"http://{host}:{port}"
-            handle = ContainerHandle(
-                self, node_id, f"{_alias(node_id)}:9093", control, "controller"
-            )
+            control, advertised = f"{host}:{port}", f"{_alias(node_id)}:9093"
+            handle = ContainerHandle(self, node_id, advertised, control, "controller")
             return handle, variables
 
         self.controllers[node_id] = self._run_with_ports(made, [CONTROL_PORT])
 
     def _run_broker(self, node_id: int) -> None:
         def made(host: str, port: int, control: int) -> tuple[ContainerHandle, dict[str, str]]:
-            handle = ContainerHandle(self, node_id, f"{host}:{port}", f"http://{host}:{control}")
+            handle = ContainerHandle(self, node_id, f"{host}:{port}", f"{host}:{control}")
             return handle, self._broker_variables(node_id, handle.advertised)
 
         self.handles[node_id] = self._run_with_ports(made, [9092, CONTROL_PORT])
@@ -265,7 +263,7 @@ class Containers(SeenFromOutside):
             published = {
                 f"{port}/tcp": (bound, outer) for port, outer in zip(inner, ports, strict=True)
             }
-            variables = {**variables, "KWIRE_CONTROL_PORT": str(CONTROL_PORT)}
+            variables = {**variables, **control_variables()}
             try:
                 handle.container = self._run(variables, handle, published)
             except Exception as error:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.backends.base import Backend, StartedBackend
+    from kwire.backends.clock.clock import Clock
     from kwire.backends.views import BrokerState, Partition
     from kwire.backends.waiting import Observations
     from kwire.client.views import Client, Event, Group, Record, Request, Transaction
@@ -39,6 +40,7 @@ class Contents:
     _brokers: Mapping[int, BrokerState]
     """Those that were started here."""
     observations: Observations
+    clock: Clock
 
     if TYPE_CHECKING:
 
@@ -169,13 +171,15 @@ class Contents:
         as UTF-8, the value None is a tombstone.
 
         `partition`: None: by the key as Java's producer does, without a key one after the other.
-        `timestamp`: milliseconds since 1970; None: now. RequestError (NOT_ENOUGH_REPLICAS, …)."""
+        `timestamp`: milliseconds since 1970; None: now, by `clock`. RequestError (NOT_ENOUGH_REPLICAS, …)."""
         from kwire.client.records import produce
 
         check_name("topic", topic)
         for what, number in {"partition": partition, "timestamp": timestamp}.items():
             if number is not None:
                 check_number(what, number)
+        if timestamp is None:
+            timestamp = self.clock.moved_ms
         admin = self._backend.admin
         steps = produce(
             admin,

@@ -45,6 +45,8 @@ async def describe(cluster: Cluster) -> str:
         lines += await _controllers(cluster)
     if in_force := in_words(cluster.network):
         lines.append(f"network: {in_force}")
+    lines += cluster.clock.in_words()
+    lines += await cluster.faults.in_words()
     internal: list[str] = []
     try:
         own = await cluster.topics()

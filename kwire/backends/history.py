@@ -43,6 +43,8 @@ class EventHistory:
         self._handles = handles
         self._entries: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self._number = 0
+        self.clock_ms = 0
+        """How far the clock of the nodes is ahead of the real one."""
         self._seen: dict[int, int] = {}  # the last number of each node
         self.dropped = 0
         """How many older events are not kept any more."""
@@ -54,7 +56,7 @@ class EventHistory:
         if is_wanted(_log, kind.level):
             sentence = kind.text(fields)
             emit(_log, kind, sentence, None, kind.more_fields, fields, where=_asked_at())
-        at_ms = time.time_ns() // 1_000_000
+        at_ms = time.time_ns() // 1_000_000 + self.clock_ms
         self._add(event_object(Log(kind, fields, at_ms), None, 0))
 
     def _add(self, found: dict[str, Any]) -> None:

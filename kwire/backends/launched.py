@@ -24,6 +24,7 @@ from kwire.server.errors import NodeError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
     from typing import Any
 
     from kwire.backends.containers import Containers
@@ -60,6 +61,16 @@ class Launched:
         """The launcher of the cluster; an adopted cluster has none."""
         assert self._launcher is not None
         return self._launcher
+
+    @property
+    def given(self) -> ClusterSpec | None:
+        """The options that the cluster was made with; None for an adopted one."""
+        return None if self._launcher is None else self._launcher.spec
+
+    @property
+    def data_dir(self) -> str:
+        """The data directory, or several with commas between. ClusterStateError when the cluster is stopped."""
+        return self._running().data_dir
 
     @classmethod
     def adopt(cls, supervisor: Supervisor) -> Launched:
@@ -177,6 +188,17 @@ class Launched:
             await supervisor.kill()
             await self.launcher.clean_up()
         self._raise_failures()
+
+    async def restart(self, between: Callable[[], None]) -> None:
+        """Kill all nodes, run a function on a thread, and start them again at their addresses. StartError."""
+        self._require_own_loop()
+        supervisor = self._running()
+        for handle in self.nodes():
+            if handle.answers:
+                await self.keep_failures(handle.node_id)
+        with kwire_errors():
+            await supervisor.restart(between)
+        self.spec = supervisor.spec
 
     # --- internal errors
 

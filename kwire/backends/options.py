@@ -31,7 +31,7 @@ from kwire.replication.config.broker_config import (
     acts_on_broker_key,
 )
 from kwire.replication.config.users import is_secret
-from kwire.replication.core.types import MTLS, TLS, TLS_KEY, USERS_KEY
+from kwire.replication.core.types import AUTHORIZER_KEY, TLS_KEY, USERS_KEY
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.log_dirs import join_dirs, split_dirs
 from kwire.server.ports import ReservedPorts
@@ -44,8 +44,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
+    from kwire.snapshots.saved import Snapshot
+
 _MAX_BROKERS = 100
 _LISTENERS = "PLAINTEXT://127.0.0.1:{port}"
+_LOCKS = {AUTHORIZER_KEY, TLS_KEY, USERS_KEY}
+_UNLOCKED = (None, None, False, False, False, ())
 _DIRECTORIES_AT_ONCE = 16  # deleted between two turns of the event loop
 
 
@@ -55,11 +59,14 @@ def spec_of(
     isolation: str,
     overrides: Mapping[int, Mapping[str, str]],
     values: Mapping[str, str],
-    locks: tuple[object, object, object, object] = (None, None, False, False),
+    locks: tuple[object, object, object, object, object, object] = _UNLOCKED,
+    *,
+    fast: object = False,
     **node: Any,
 ) -> ClusterSpec:
     """The spec of a cluster. `overrides`: keys of single brokers; `values`: of all, "2:KEY" of
-    broker 2. `locks`: the arguments sasl, users, tls, mtls. `node`: more of its NodeSpec. ConfigurationError."""
+    broker 2. `locks`: the arguments sasl, users, tls, mtls, acl, super_users. `node`: more of its NodeSpec.
+    ConfigurationError."""
     if any(":" in key for key in values) and isinstance(brokers, int):
         try:
             values, own = split_broker_keys(values, 1, brokers)
@@ -67,42 +74,22 @@ def spec_of(
             raise errors.ConfigurationError(f"config: {error}") from None
         ids = overrides.keys() | own.keys()
         overrides = {each: {**overrides.get(each, {}), **own.get(each, {})} for each in ids}
-    if any(each is not None and each is not False and each != {} for each in locks):
-        values = _with_locks(values, isolation, *locks)
+    if any(each is not None and each is not False and each not in ({}, ()) for each in locks):
+        from kwire.security.arguments import with_locks
+
+        values = with_locks(values, *locks)
+        if isolation == DOCKER:
+            raise errors.ConfigurationError(
+                "sasl, users, tls, acl: not possible yet with containers"
+            )
+    checked = _checked_flag("fast", fast)
     return ClusterSpec(
         brokers=brokers,
         controllers=controllers,
         isolation=isolation,
         overrides=overrides,
-        node=NodeSpec(node_id=1, log_level="warning", values=values, **node),
+        node=NodeSpec(node_id=1, log_level="warning", values=values, fast=checked, **node),
     )
-
-
-def _with_locks(
-    values: Mapping[str, str],
-    isolation: str,
-    sasl: object,
-    users: object,
-    tls: object,
-    mtls: object,
-) -> Mapping[str, str]:
-    """The keys of brokers whose clients have to log in, or speak TLS. ConfigurationError."""
-    one, both = checked_flag("tls", tls), checked_flag("mtls", mtls)
-    users = users or {}
-    from kwire.security.options import parse_users, with_logins
-
-    check_name("sasl", sasl or "")
-    if not hasattr(users, "items"):
-        raise errors.ConfigurationError("users: expected secrets by name, {'alice': 'secret'}")
-    if isolation == DOCKER:
-        raise errors.ConfigurationError("sasl, users, tls: not possible yet with containers")
-    try:
-        known = parse_users([f"{name}:{secret}" for name, secret in users.items()])
-        all_values = {"listeners": _LISTENERS.format(port=0), **values}
-        kind = MTLS if both else TLS if one else None
-        return with_logins(all_values, sasl, known, kind)  # type: ignore[arg-type]  # a text, see above
-    except ValueError as error:
-        raise errors.ConfigurationError(str(error)) from None
 
 
 class NodeLauncher:
@@ -122,7 +109,7 @@ class NodeLauncher:
         values = {"listeners": _LISTENERS.format(port=0), **config}
         first, comma, rest = values["listeners"].partition(",")
         self._chooses_ports = first.endswith("://127.0.0.1:0") and (
-            "listeners" not in config or USERS_KEY in config or TLS_KEY in config
+            "listeners" not in config or not _LOCKS.isdisjoint(config)
         )
         self._template = f"{first.removesuffix('0')}{{port}}{comma}{rest}"
         self.spec = spec.replace(node=spec.node.replace(values=values))
@@ -137,6 +124,8 @@ class NodeLauncher:
                 self._data_dir = join_dirs(split_dirs(given))
         self._temporary: TemporaryDirectory | None = None
         self._ports: ReservedPorts | None = None
+        self.snapshot: Snapshot | None = None
+        """What the cluster starts with; None: with what is in its directory."""
         more = f", controllers={controllers}" if controllers != 1 else ""
         more += ", fast=True" if spec.node.fast else ""
         config = {key: "[hidden]" if is_secret(key) else text for key, text in config.items()}
@@ -157,6 +146,11 @@ class NodeLauncher:
         if not logging.getLogger("kwire").hasHandlers():
             node = node.replace(log_level="error")  # in child processes as here: see logs.write
         spec = self.spec.replace(node=node, overrides=self._listeners())
+        if self.snapshot is not None:
+            from kwire.snapshots.restoring import fill_new
+
+            with kwire_errors():
+                fill_new(directory, self.snapshot)
         if TLS_KEY in node.values:
             with kwire_errors():
                 spec = spec.with_certificates("tls=True")
@@ -220,6 +214,13 @@ def checked_racks(racks: object, brokers: object) -> dict[int, dict[str, str]]:
 def check_configs(spec: ClusterSpec, values: dict[str, str]) -> None:
     """Check the configuration of all brokers, and of those that have keys of their own."""
     check_config(spec.brokers, values)
+    if AUTHORIZER_KEY in values:
+        from kwire.security.access_rules import doubts
+
+        if (doubt := doubts(values)) is not None:
+            import warnings
+
+            warnings.warn(f"access rules: {doubt}", stacklevel=6)
     for own in spec.overrides.values():
         check_config(spec.brokers, {**values, **own})
 
@@ -316,7 +317,7 @@ def check_number(what: str, value: object) -> None:
         raise errors.ConfigurationError(f"{what}: expected a whole number, not {value!r}")
 
 
-def checked_flag(what: str, value: object) -> bool:
+def _checked_flag(what: str, value: object) -> bool:
     """Check a flag and return it. ConfigurationError."""
     if not isinstance(value, bool):
         raise errors.ConfigurationError(f"{what}: expected True or False, not {value!r}")

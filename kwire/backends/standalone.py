@@ -95,6 +95,9 @@ class StandaloneHandle:
     def set_start_rules(self, rules: list[LinkRule]) -> None:
         """Do nothing: it has no links."""
 
+    def set_start_clock(self, offset_ms: int) -> None:
+        """Do nothing: it does not start again."""
+
     async def set_link_rules(self, rules: list[LinkRule]) -> None:
         """Do nothing: it has no links."""
 

@@ -8,6 +8,8 @@ import click
 
 from kwire.cli.common import Commands, example, json_option, known
 from kwire.cli.control import ask_control, control_options
+from kwire.cli.verbs.clock import clock
+from kwire.cli.verbs.snapshot import snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -179,6 +181,77 @@ def network(as_json: bool) -> None:
 
 def _ids(ids: list[int]) -> str:
     return ",".join(map(str, ids))
+
+
+ctl.add_command(clock)
+ctl.add_command(snapshot)
+
+
+# --- faults
+
+
+@ctl.group(cls=Commands, epilog=example("kwire ctl fault add Produce --error NOT_ENOUGH_REPLICAS"))
+@control_options
+def fault() -> None:
+    """Set faults on requests: errors, delays, lost answers, corrupt records."""
+
+
+@fault.command(
+    "add", epilog=example("kwire ctl fault add Produce --topic orders --drop after --times 1")
+)
+@click.argument("api", required=False)
+@click.option("--error", metavar="NAME", help="Answer with this error of Kafka's, or its number.")
+@click.option("--delay", metavar="MS", type=float, help="Handle the request so much later.")
+@click.option("--drop", metavar="before|after", help="Never answer; after: once it is handled.")
+@click.option("--throttle", metavar="MS", type=float, help="Answer that the client is throttled.")
+@click.option("--corrupt", is_flag=True, help="Answer a Fetch with wrong checksums.")
+@click.option("--close", is_flag=True, help="Close the connection.")
+@click.option("--version", type=int, help="Requests of this version only.")
+@click.option("--broker", metavar="ID", type=_id, help="At this node only.")
+@click.option("--client-id", metavar="NAME", help="Of this client only; of a node: broker-2.")
+@click.option("--topic", metavar="NAME", help="This topic only.")
+@click.option("--partition", type=_id, help="This partition only.")
+@click.option("--group", metavar="NAME", help="This group only.")
+@click.option("--transactional-id", metavar="NAME", help="This transactional id only.")
+@click.option("--listener", metavar="NAME", help="At this listener only.")
+@click.option("--user", metavar="NAME", help="Of this user only.")
+@click.option("--times", type=int, help="The first ones at each node only.")
+@click.option("--probability", type=float, help="Some of them: 0.1 is one of ten.")
+@click.option("--seed", type=int, help="The same ones each time.")
+@click.option("--force", is_flag=True, help="Also an error that Kafka would not give.")
+@control_options
+def add(**given: Any) -> None:
+    """Set a fault on the requests of an API, or of all; print its id.
+
+    One of --error, --delay, --drop, --throttle, --corrupt, --close."""
+    body = {name: value for name, value in given.items() if value not in (None, False)}
+    _ask("POST", "/v1/faults", body, lambda found: str(found["id"]))
+
+
+@fault.command("list")
+@json_option
+@control_options
+def show(as_json: bool) -> None:
+    """List the faults that are set, with how many requests each has hit."""
+    from kwire.control.ctl import faults_text
+
+    _ask("GET", "/v1/faults", None, None if as_json else faults_text)
+
+
+@fault.command("rm", epilog=example("kwire ctl fault rm fault-1"))
+@click.argument("ids", metavar="[ID…]", nargs=-1)
+@click.option("--all", "is_all", is_flag=True, help="All of them.")
+@control_options
+def remove(ids: tuple[str, ...], is_all: bool) -> None:
+    """Remove faults; print what each has hit."""
+    if bool(ids) == is_all:
+        raise click.UsageError("expected ids of faults, or --all")
+    from kwire.control.ctl import fault_text, faults_text
+
+    if is_all:
+        _ask("DELETE", "/v1/faults", None, faults_text)
+    for fault_id in ids:
+        _ask("DELETE", _path("faults", fault_id), None, fault_text)
 
 
 # --- topics

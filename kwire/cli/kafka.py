@@ -24,17 +24,18 @@ _VARIABLES = {
     for name in ("bootstrap", "user", "sasl", "ca", "cert", "cert_key")
 }
 _PLAIN = "plain"
+_OTHERS = ("scram-sha-256", "scram-sha-512", "oauthbearer")
 _internal = click.option("--internal", is_flag=True, help="Kafka's own topics, too.")
 
 
 def cluster_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name a cluster; `on_cluster` reads them."""
-    mechanisms, file = click.Choice((_PLAIN, "scram-sha-256", "scram-sha-512")), "FILE"
+    mechanisms, file = click.Choice((_PLAIN, *_OTHERS)), "FILE"
     own = f"The client's own certificate (PEM).  [env var: {_VARIABLES['cert']}]"
     key = f"Its private key, unless it is in the same file.  [env var: {_VARIABLES['cert_key']}]"
     ca = f"Speak TLS, and trust this authority (PEM).  [env var: {_VARIABLES['ca']}]"
     sasl = f"Mechanism of --user.  [env var: {_VARIABLES['sasl']}; default: {_PLAIN}]"
-    user = f"Log in, where the brokers ask for it.  [env var: {_VARIABLES['user']}]"
+    user = f"Log in, where the brokers ask for it; oauthbearer: NAME alone.  [env var: {_VARIABLES['user']}]"
     at = (
         f"Brokers to ask, of any Kafka.  [env var: {_VARIABLES['bootstrap']}; default: those of the"
     )

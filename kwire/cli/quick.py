@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 _COMPLETION_VARIABLE = "_KWIRE_COMPLETE"
 _TEXTS = {"--data-dir": "data_dir", "--ready-file": "ready_file"}
 _PORTS = {"--port": "port", "--control-port": "control_port"}
-_ONLY_BY_CLICK = ("host", "advertise", "control_host", "first_id", "config_path", "sasl", "tls")
+_ONLY_BY_CLICK = (
+    "host",
+    "advertise",
+    "control_host",
+    "first_id",
+    "config_path",
+    "sasl",
+    "tls",
+    "snapshot",
+)
 
 
 def quickly_parsed(arguments: list[str]) -> dict[str, Any] | None:
@@ -34,6 +43,7 @@ def quickly_parsed(arguments: list[str]) -> dict[str, Any] | None:
         if field.up_help
     ]
     options: dict[str, Any] = {"topics": [], "overrides": {}, "racks": (), "users": {}}
+    options |= {"acl": False, "super_users": ()}
     options.update(dict.fromkeys((*_TEXTS.values(), *_PORTS.values(), *_ONLY_BY_CLICK)))
     options.update({name: field.default for name, field in fields})
     by_flag = {field.flag: (name, field) for name, field in fields}

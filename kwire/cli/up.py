@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from kwire.cli.common import config_option, example, file_path, override_option
+from kwire.cli.common import config_option, example, file_path, folder_path, override_option
 from kwire.cli.parameters import parse_host, parse_topics, parse_user, spec_options
 from kwire.cli.start import run
 from kwire.launch.spec import ClusterSpec, NodeSpec
@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Where logs live, DIR,DIR for several; a temporary directory when not given.",
 )
+@click.option(
+    "--snapshot",
+    metavar="DIR",
+    type=folder_path,
+    help="Start with what a snapshot holds, and with as many brokers (kwire ctl snapshot save --to DIR).",
+)
 @spec_options(ClusterSpec, "isolation", of_up=True)
 @click.option(
     "--rack",
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--sasl",
-    type=click.Choice(("plain", "scram-sha-256", "scram-sha-512")),
+    type=click.Choice(("plain", "scram-sha-256", "scram-sha-512", "oauthbearer")),
     help="Clients have to log in, by this mechanism (SASL_PLAINTEXT; with TLS, SASL_SSL).",
 )
 @click.option(
@@ -62,6 +68,18 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--mtls", "tls", flag_value="mtls", help="The same, and clients need a certificate, too."
+)
+@click.option(
+    "--acl",
+    is_flag=True,
+    help="Clients may do what access rules allow (kafka-acls), and nothing else.",
+)
+@click.option(
+    "--super-user",
+    "super_users",
+    metavar="NAME",
+    multiple=True,
+    help="A user that may do everything in spite of --acl; repeatable.",
 )
 @config_option
 @override_option

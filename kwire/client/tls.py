@@ -30,6 +30,13 @@ class Trust:
         except OSError as error:
             raise ValueError(f"{at}: {error.strerror}") from None
 
+    @classmethod
+    def of(cls, context: ssl.SSLContext) -> Trust:
+        """The trust, and the certificate, of a context that is there."""
+        made = cls.__new__(cls)
+        made._context = context
+        return made
+
     def wrapped(self, connected: socket.socket, host: str, port: int) -> ssl.SSLSocket:
         """The socket after its handshake. NoResponseError."""
         try:

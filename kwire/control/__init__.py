@@ -16,4 +16,8 @@ __all__ = [
     "routes",
     "socket",
     "status",
+    "token",
 ]
+
+TOKEN = "KWIRE_CONTROL_TOKEN"
+"""The variable with the token that requests show (`token.py`): here, as every start reads it."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
-from urllib.parse import urlsplit
+import os
+from urllib.parse import unquote, urlsplit
 
+from kwire.control import TOKEN
 from kwire.control.errors import ControlError
 
 TYPE_CHECKING = False
@@ -22,13 +24,15 @@ def call(
     given = urlsplit(url if "://" in url else f"http://{url}")
     try:
         host, port = given.hostname, given.port
+        token = unquote(given.password or "") or os.environ.get(TOKEN, "").strip()
     except ValueError:
-        host, port = None, None
+        host, port, token = None, None, ""
     if given.scheme != "http" or not host or not port:
-        raise ControlError(0, f"expected http://HOST:PORT of the control API, not {url}")
+        raise ControlError(0, f"expected http://HOST:PORT of the control API, not {hidden(url)}")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     connection = http.client.HTTPConnection(host, port, timeout=seconds)
     try:
-        connection.request(method, path, None if body is None else json.dumps(body))
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
         response = connection.getresponse()
         text = response.read()
     except (OSError, http.client.HTTPException) as error:
@@ -41,7 +45,13 @@ def call(
     try:
         found = json.loads(text)
     except ValueError:
-        raise ControlError(response.status, f"{url} is no control API of kwire") from None
+        raise ControlError(response.status, f"{hidden(url)} is no control API of kwire") from None
     if response.status != 200:
         raise ControlError.from_json(response.status, found)
     return found
+
+
+def hidden(url: str) -> str:
+    """A URL without its token, for messages."""
+    scheme, separator, rest = url.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -1,7 +1,7 @@
 """Handlers of a cluster's control API (`kwire up`), one per route, on top of `kwire.aio.Cluster`.
 
 Each handler takes the cluster and the values of its route (`routes.py`), and returns a JSON object.
-`contents_api.py` has those about topics, records, groups, transactions and clients. Left out: faults, the clock,
+`contents_api.py` has those about topics, records, groups, transactions and clients. Left out:
 snapshots, a stream of events, a web page.
 """
 

@@ -121,6 +121,66 @@ def healed_text(found: Any) -> str:
     return nothing if text == _NO_RULES else "\n".join(f"healed {x}" for x in text.split("\n"))
 
 
+def fault_text(found: Any) -> str:
+    """A fault in one line: its id, what it does, how many requests it has hit."""
+    from kwire.faults.rules import text_of
+
+    hits = found["hits"]
+    return f"{found['id']}  {text_of(found['rule'])}; {hits or 'no'} request{'s' * (hits != 1)} hit"
+
+
+def faults_text(found: Any) -> str:
+    """A line for each fault."""
+    return "\n".join(map(fault_text, found["faults"])) or "no faults"
+
+
+def clock_text(found: Any) -> str:
+    """The time of the nodes, and how far it is ahead of real time."""
+    from datetime import UTC, datetime
+
+    from kwire.advance.amounts import in_words
+
+    now = datetime.fromtimestamp(found["now_ms"] / 1000, UTC).isoformat(timespec="milliseconds")
+    offset_ms = found["offset_ms"]
+    ahead = f"  {in_words(offset_ms)} ahead of real time" if offset_ms else ""
+    return f"{now}{ahead}{'  frozen' if found['frozen'] else ''}"
+
+
+def save_snapshot(url: str, name: str | None, target: str | None, *, as_json: bool) -> str:
+    """Save a snapshot, and copy it to a directory; return a line about it, or JSON. NodeError."""
+    body = {} if name is None else {"name": name}
+    found = json.loads(ask(url, "POST", "/v1/snapshots", body, json.dumps))
+    if target is not None:
+        from kwire import errors
+        from kwire.snapshots import saved
+
+        try:
+            found = saved.copy(saved.read(found["path"]), target).to_json()
+        except OSError as error:
+            raise NodeError(f"snapshot {found['name']}: {error}") from None
+        except errors.ClusterStateError:
+            text = f"snapshot {found['name']} is saved, but not on this machine: {found['path']}"
+            raise NodeError(text) from None
+    return json.dumps(found, indent=1) if as_json else _snapshot_line(found)
+
+
+def snapshot_path(name: str, rest: str = "") -> str:
+    """The path of a snapshot in the control API."""
+    from urllib.parse import quote
+
+    return f"/v1/snapshots/{quote(name, safe='')}{rest}"
+
+
+def snapshots_text(found: Any) -> str:
+    """A line for each snapshot."""
+    return "\n".join(map(_snapshot_line, found["snapshots"])) or "no snapshots"
+
+
+def _snapshot_line(found: dict[str, Any]) -> str:
+    size = f"{found['size_bytes'] / 1e6:.1f} MB"
+    return f"{found['name']}  {found['brokers']} broker(s), {size}, {found['path']}"
+
+
 def clients_text(found: Any) -> str:
     """A line for each connection of a client."""
     from kwire.client.views import Client

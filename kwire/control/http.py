@@ -5,8 +5,8 @@ socket.
 
 Invariants: request heads are limited to `MAX_HEAD_BYTES`, bodies to `MAX_BODY_BYTES`, reading a
 request to `READ_SECONDS`, reading on after a refusal to `LINGER_SECONDS`; every exception of a
-handler becomes an answer; requests from web pages (those with an Origin header) are refused, and
-those to a name that may be anybody's (`hosts.py`).
+handler becomes an answer; requests from web pages (those with an Origin header) are refused, those
+to a name that may be anybody's (`hosts.py`), and those without the token if there is one (`token.py`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from urllib.parse import urlsplit
 
 import h11
 
+from kwire.control import TOKEN
 from kwire.control.errors import ControlError
 from kwire.control.hosts import ALLOWED, host_name
+from kwire.control.token import shows
 from kwire.server.connection_log import TLS, Repetitions, foreign_protocol
 from kwire.server.events import NodeEvent
 from kwire.server.listeners import format_address
@@ -50,9 +52,10 @@ async def serve_connection(
     writer: asyncio.StreamWriter,
     handler: Handler,
     is_own_name: Callable[[str], bool],
+    token: str | None = None,
 ) -> None:
     """Answer the requests of one connection until it ends. `is_own_name`: `hosts.Hosts.has`."""
-    connection = _Connection(reader, writer, is_own_name)
+    connection = _Connection(reader, writer, is_own_name, token)
     try:
         while await connection.answer_one(handler):
             pass
@@ -92,9 +95,11 @@ class _Connection:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         is_own_name: Callable[[str], bool],
+        token: str | None,
     ) -> None:
         self._reader, self._writer = reader, writer
         self._is_own_name = is_own_name
+        self._token = token
         self._peer = _peer(writer)
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._head = b""  # the first bytes of the connection
@@ -114,6 +119,7 @@ class _Connection:
             return False
         try:
             self._check_host(found[0])
+            self._check_token(found[0])
             return await self._write(200, await handler(*_parse_request(*found)))
         except ControlError as error:
             return await self._refuse(error)
@@ -127,6 +133,16 @@ class _Connection:
         if name and not self._is_own_name(name):
             text = f"the control API does not go by the name {name[:100]}; {ALLOWED} lets it"
             raise ControlError(403, text)
+
+    def _check_token(self, request: h11.Request) -> None:
+        """ControlError (401)."""
+        if self._token is None:
+            return
+        shown = [value for name, value in request.headers if name == b"authorization"]
+        if len(shown) != 1 or not shows(shown[0], self._token):
+            which = "a wrong token" if shown else "no token"
+            text = f"{which}: the control API is for those that show it, by {TOKEN} or its URL"
+            raise ControlError(401, text)
 
     async def _read(self) -> tuple[h11.Request, bytes] | None:
         """The next request and its body; None at the end of the connection."""
@@ -179,6 +195,8 @@ class _Connection:
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         if allow:
             headers.append(("Allow", ", ".join(allow)))
+        if status == HTTPStatus.UNAUTHORIZED:
+            headers.append(("WWW-Authenticate", 'Basic realm="kwire", charset="UTF-8"'))
         if http.their_state is not h11.DONE:
             headers.append(("Connection", "close"))  # the rest of the request is not read
         reason = HTTPStatus(status).phrase.encode()

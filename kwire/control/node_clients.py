@@ -68,7 +68,7 @@ def _clients(node: ControlledNode, _: Broker) -> list[dict[str, Any]]:
                 "software": "" if software[0] == UNKNOWN_SOFTWARE else " ".join(software),
                 "group": session.group_id,
                 "api": "" if api is None else api_text(*api),
-                "idle_ms": max(0, node.node.clock.now_ms - connection.last_active_ms),
+                "idle_ms": max(0, node.node.clock.real_ms - connection.last_active_ms),
             }
         )
     return found

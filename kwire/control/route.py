@@ -99,7 +99,7 @@ class Route:
 
 def _parsed(text: str, kind: str) -> Any:
     """The value of a text in the query; the text itself when it is none of that kind."""
-    if kind in ("text", "data") or kind in _NAMES:
+    if kind in ("text", "data", "error") or kind in _NAMES:
         return text
     if kind == "bool":
         return {"true": True, "false": False}.get(text, text)
@@ -199,6 +199,10 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "object": ("keys and values", lambda value: isinstance(value, dict)),
     "data": ('a text or {"base64": …}', lambda value: isinstance(value, str | dict)),
     "list": ("a list", lambda value: isinstance(value, list)),
+    "error": (
+        "the name or number of an error",
+        lambda value: isinstance(value, str) or _is_int(value),
+    ),
     "event": ("the name of an event", lambda value: isinstance(value, str)),
     "api": ("the name of an API", lambda value: isinstance(value, str)),
 }

@@ -13,8 +13,12 @@ from contextlib import suppress
 from kwire.control import clients_api as of_clients
 from kwire.control import cluster_api as of_cluster
 from kwire.control import contents_api as of_contents
+from kwire.control import faults_api as of_faults
 from kwire.control import node_api as of_nodes
 from kwire.control import node_clients as of_nodes_clients
+from kwire.control import node_files as of_nodes_files
+from kwire.control import snapshots_api as of_snapshots
+from kwire.control.clock import api as of_clock
 from kwire.control.errors import ControlError, error_of
 from kwire.control.route import Route, find_route
 
@@ -121,6 +125,32 @@ ROUTES = (
     Route("POST", "/v1/network/delays", *_DELAY, cluster=of_cluster.delay, nodes=of_nodes.delay),
     Route("DELETE", "/v1/network/cuts", *_ANY_PAIR, cluster=of_cluster.heal, nodes=of_nodes.heal),
     Route("DELETE", "/v1/network/delays", *_ANY_PAIR, cluster=of_cluster.heal, nodes=of_nodes.heal),
+    Route(
+        "POST", "/v1/faults", *of_faults.FIELDS, cluster=of_faults.add, nodes=of_faults.add_at_nodes
+    ),
+    Route("GET", "/v1/faults", cluster=of_faults.listed, nodes=of_faults.listed_at_nodes),
+    Route("PUT", "/v1/faults/{id}", *of_faults.FIELDS, nodes=of_faults.put_at_nodes),
+    Route("GET", "/v1/faults/{id}", cluster=of_faults.one, nodes=of_faults.one_at_nodes),
+    Route("DELETE", "/v1/faults/{id}", cluster=of_faults.remove, nodes=of_faults.remove_at_nodes),
+    Route("DELETE", "/v1/faults", cluster=of_faults.clear, nodes=of_faults.clear_at_nodes),
+    Route("POST", "/v1/snapshots", "name:text?", cluster=of_snapshots.save),
+    Route("GET", "/v1/snapshots", cluster=of_snapshots.listed),
+    Route("GET", "/v1/snapshots/{name}", cluster=of_snapshots.one),
+    Route("POST", "/v1/snapshots/{name}/restore", cluster=of_snapshots.restore),
+    Route("DELETE", "/v1/snapshots/{name}", cluster=of_snapshots.remove),
+    Route("POST", "/v1/files/hold", nodes=of_nodes_files.hold),
+    Route("POST", "/v1/files/release", "resume:bool", nodes=of_nodes_files.release),
+    Route("GET", "/v1/clock", cluster=of_clock.show, nodes=of_clock.show_nodes),
+    Route(
+        "POST",
+        "/v1/clock",
+        *of_clock.FIELDS,
+        cluster=of_clock.advance,
+        nodes=of_clock.advance_nodes,
+    ),
+    Route("PUT", "/v1/clock", "verb:text", "milliseconds:int?", nodes=of_clock.change_nodes),
+    Route("POST", "/v1/clock/freeze", cluster=of_clock.freeze),
+    Route("POST", "/v1/clock/resume", cluster=of_clock.resume),
     Route("POST", "/v1/reset", "keep_clients:bool?", cluster=of_cluster.reset),
     Route("GET", "/v1/clients", cluster=of_contents.clients, nodes=of_nodes_clients.clients),
     Route(

@@ -7,9 +7,11 @@ them, which takes 100 ms, while the brokers go on.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from importlib import import_module
 
+from kwire.control import TOKEN
 from kwire.server.errors import NodeError
 from kwire.server.listeners import format_address
 
@@ -41,6 +43,11 @@ def _listen(host: str, port: int) -> socket.socket:
     return bound
 
 
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine only."""
+    return host in ("::1", "localhost") or host.startswith("127.")
+
+
 class ControlSocket:
     """`await open()`, … `await close()`."""
 
@@ -61,10 +68,20 @@ class ControlSocket:
         self._is_own_name: Callable[[str], bool] | None = None
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._token: str | None = None
         self.url = ""
+        """What commands and people need; with the token, if that was made up."""
+        self.place = ""
+        """The URL for logs and for processes: without a token."""
 
     async def open(self, host: str, port: int) -> None:
         """Listen. NodeError when the port is taken."""
+        is_made_up = False
+        given = os.environ.get(TOKEN, "").strip()
+        if given or not is_loopback(host):
+            from kwire.control.token import USER, token_of
+
+            self._token, is_made_up = token_of(given)
         try:
             # Not start_server(host, port): that starts uvloop's threads, for getaddrinfo.
             listening = _listen(host, port)
@@ -76,7 +93,10 @@ class ControlSocket:
             raise NodeError(f"control API: cannot listen on {at}: {error.strerror}") from None
         bound = self._server.sockets[0].getsockname()
         own_host = _LOOPBACK.get(bound[0], bound[0])
-        self.url = f"http://{format_address(own_host, bound[1])}"
+        at = format_address(own_host, bound[1])
+        self.place = self.url = f"http://{at}"
+        if is_made_up:
+            self.url = f"http://{USER}:{self._token}@{at}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -106,7 +126,7 @@ class ControlSocket:
             self._handler = self._make_handler()
         if self._is_own_name is None:
             self._is_own_name = Hosts(self._addresses).has
-        await serve_connection(reader, writer, self._handler, self._is_own_name)
+        await serve_connection(reader, writer, self._handler, self._is_own_name, self._token)
 
     async def close(self) -> None:
         """Close the socket and all connections; pending requests are cancelled."""

@@ -58,7 +58,7 @@ def snapshot_of_broker(broker: Any) -> dict[str, Any]:
 
 def _add_fetchers(found: dict[str, Any], fetchers: Any) -> None:
     """Add what a broker's followers do: counts, each fetcher, the lag of each partition."""
-    metrics, now_ms = fetchers.metrics(), fetchers.clock.now_ms
+    metrics, now_ms = fetchers.metrics(), fetchers.clock.real_ms
     found["counts"] |= {
         "MaxLag": metrics.max_lag,
         "MinFetchRate": round(metrics.min_fetch_rate, 3),

@@ -7,7 +7,7 @@ import time
 
 from kwire.client import blocking
 from kwire.client.admin import NoBrokerError
-from kwire.client.connection import NotReachedError, parse_address
+from kwire.client.connection import NoResponseError, NotReachedError, parse_address
 from kwire.client.connection import check as check_code
 from kwire.protocol.errors import KafkaError
 
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
     from kwire.client.admin import Admin, Steps
     from kwire.client.connection import Address
+    from kwire.client.tls import Trust
     from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.metadata import MetadataResponse
+    from kwire.security.client import Credentials
 
     T = TypeVar("T")
 
@@ -44,11 +46,20 @@ def check(code: int, message: str | None = None) -> None:
 class Client:
     """A connection to a cluster by its bootstrap servers. ToolError for all failures."""
 
-    def __init__(self, bootstrap_servers: str, wait_seconds: float = 0.0, tool: str = "") -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        wait_seconds: float = 0.0,
+        tool: str = "",
+        credentials: Credentials | None = None,
+        trust: Trust | None = None,
+    ) -> None:
         """ToolError when no server can be reached within `wait_seconds`. `tool`: its name, for the
-        line on stderr while it waits."""
+        line on stderr while it waits. `credentials`, `trust`: a log-in and TLS (access.py)."""
         self._bootstrap: Address = ("", 0)
-        self._client = blocking.Client(lambda: [self._bootstrap], _SECONDS, "kwire-tools")
+        self._client = blocking.Client(
+            lambda: [self._bootstrap], _SECONDS, "kwire-tools", credentials, trust
+        )
         self._bootstrap = self._reached(bootstrap_servers.split(","), wait_seconds, tool)
 
     def _reached(self, servers: list[str], wait_seconds: float, tool: str) -> Address:
@@ -67,6 +78,8 @@ class Client:
                 except NotReachedError as error:
                     if reason is None or not reason.refused:
                         reason = error
+                except NoResponseError as error:  # the handshake of TLS has failed
+                    raise ToolError(str(error)) from None
             assert reason is not None
             if not reason.refused or time.monotonic() >= deadline:
                 raise ToolError(str(reason))

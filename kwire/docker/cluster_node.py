@@ -23,7 +23,7 @@ from kwire.launch.node_runner import NodeRunner
 from kwire.launch.process import stop_on_signals
 from kwire.launch.shape import check_node
 from kwire.launch.spec import BROKER, CONTROLLER
-from kwire.replication.core.types import CONTROLLER_IDS_FROM
+from kwire.replication.core.types import CONTROLLER_IDS_FROM, TLS_KEY
 from kwire.server import logs
 from kwire.server.descriptors import raise_limit
 from kwire.server.errors import NodeError, SettingsError
@@ -68,6 +68,25 @@ def broker_spec(settings: ContainerSettings) -> NodeSpec:
     return settings.node.replace(role=BROKER, values=values)
 
 
+def with_certificates(node: NodeSpec, option: str | None = None) -> NodeSpec:
+    """The spec with the keys of certificates that are made for the node, if it asks for any (`option`: KWIRE_TLS=true).
+    SettingsError, NodeError."""
+    if TLS_KEY not in node.values:
+        return node
+    from kwire.server.tls.made import keys_of_certificates
+
+    ids = range(node.node_id, node.node_id + 1)
+    own_id = node.node_id + CONTROLLER_IDS_FROM
+    # A controller is reached by its name among the voters, which is in no key of its listeners.
+    items = [node.values.get("advertised.listeners", "")]
+    items += [
+        f"CONTROLLER://{host}:{port}" for voter, host, port in node.controllers if voter == own_id
+    ]
+    names = {node.node_id: {"advertised.listeners": ",".join(filter(None, items))}}
+    values, _ = keys_of_certificates(node.values, names, ids, node.data_dir, option)
+    return node.replace(values=values)
+
+
 def controller_spec(settings: ContainerSettings) -> NodeSpec:
     """The spec of this container's controller."""
     node = settings.node
@@ -99,12 +118,15 @@ def controller_spec(settings: ContainerSettings) -> NodeSpec:
     )
 
 
-def run_cluster_node(settings: ContainerSettings, announce: Callable[[], None]) -> int:
-    """Run until a signal; return the exit status. A failure has printed its line by then."""
+def run_cluster_node(settings: ContainerSettings, announce: Callable[[str], None]) -> int:
+    """Run until a signal; return the exit status. A failure has printed its line by then.
+
+    `announce`: takes the URL of the control API, "" if there is none."""
     gc.disable()  # until the start is over: start-up objects live on, a collection frees nothing
     raise_limit()
     loop = new_event_loop()
     try:
+        settings.node = with_certificates(settings.node, settings.written.get(TLS_KEY))
         loop.run_until_complete(_main(settings, announce))
     except SettingsError as error:
         return _say(2, str(error))
@@ -115,7 +137,7 @@ def run_cluster_node(settings: ContainerSettings, announce: Callable[[], None]) 
     return 0
 
 
-async def _main(settings: ContainerSettings, announce: Callable[[], None]) -> None:
+async def _main(settings: ContainerSettings, announce: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
     stopping = stop_on_signals()
     runners: list[NodeRunner] = []
@@ -131,7 +153,8 @@ async def _main(settings: ContainerSettings, announce: Callable[[], None]) -> No
         )
         control = await serve_nodes(settings.control_port, nodes)
     loop.add_signal_handler(signal.SIGUSR1, _log_status, runners)
-    work = loop.create_task(_start(settings, runners, announce, network))
+    url = "" if control is None else control.url
+    work = loop.create_task(_start(settings, runners, lambda: announce(url), network))
     either: set[asyncio.Future[Any]] = {work, stopping}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     try:

@@ -69,6 +69,7 @@ def _end_before_start(number: int, _frame: FrameType | None) -> None:
 
 def _settings(arguments: list[str]) -> ContainerSettings:
     from kwire.docker.environment import container_settings
+    from kwire.launch.configuration import with_jaas_file
     from kwire.server.errors import SettingsError
 
     if arguments[:1] == ["start"] and len(arguments) >= 2:
@@ -89,10 +90,13 @@ def _settings(arguments: list[str]) -> ContainerSettings:
         for path in CONFIG_FILES:
             if os.path.exists(path):
                 values.update(_read(path))
-        environ = dict(os.environ)
+        from kwire.docker.stores import with_stores
+
+        environ = with_stores(os.environ)
     else:
         raise SettingsError(_USAGE)
     settings = container_settings(environ, values, _is_free)
+    settings.node = settings.node.replace(values=with_jaas_file(settings.node.values))
     node = settings.node
     if node.cluster_id is None and not node.controllers:
         settings.node = node.replace(cluster_id=_default_cluster_id(node.data_dir))
@@ -154,7 +158,7 @@ def _run(settings: ContainerSettings) -> int:
     if node.controllers:
         from kwire.docker.cluster_node import run_cluster_node
 
-        return run_cluster_node(settings, lambda: _announce_node(settings))
+        return run_cluster_node(settings, lambda url: _announce_node(settings, url))
     from kwire.launch.configuration import absolute_dirs
     from kwire.launch.spec import ClusterSpec
     from kwire.launch.up import Surroundings, run_up
@@ -167,7 +171,7 @@ def _run(settings: ContainerSettings) -> int:
         Surroundings(
             topics=[topic[:3] for topic in settings.topics],
             topic_configs={topic[0]: topic[3] for topic in settings.topics},
-            announce=lambda _bootstrap: announce(settings),
+            announce=lambda line: announce(settings, line),
             health_file=HEALTH_FILE,
             control_host="0.0.0.0" if whole_api else None,
             control_port=settings.control_port if whole_api else None,
@@ -237,23 +241,25 @@ def warn_of_loopback(values: Mapping[str, str]) -> None:
         event(logging.getLogger(__name__), NodeEvent.LISTENER_INSIDE_ONLY, listener=listener)
 
 
-def _announce_node(settings: ContainerSettings) -> None:
+def _announce_node(settings: ContainerSettings, control: str) -> None:
     """Announce one node of a cluster of several containers."""
     from kwire.docker.listeners import health_address
     from kwire.launch.health import write_health_file
 
-    values = settings.node.values
-    names = values.get("controller.listener.names", "")
-    write_health_file(HEALTH_FILE, health_address(values["listeners"], names))
-    announce(settings)
+    address, is_tls = health_address(settings.node.values)
+    write_health_file(HEALTH_FILE, address, is_tls=is_tls)
+    announce(settings, f"control={control}")
 
 
-def announce(settings: ContainerSettings) -> None:
-    """Print the ready lines."""
+def announce(settings: ContainerSettings, line: str) -> None:
+    """Print Kafka's ready lines, and the URL of the control API, as in kwire's, if its token was made up."""
+    control = line.partition("control=")[2].partition(" ")[0]
     if settings.runs_broker:
         _log_advertised(settings)
     now = time.time()
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(now)) + f",{int(now * 1000) % 1000:03d}"
+    if "@" in control:
+        sys.stdout.write(f"control API: {control} (KWIRE_CONTROL_TOKEN sets another token)\n")
     sys.stdout.write("\n".join([*ready_lines(str(settings.node.node_id), stamp), ""]))
     sys.stdout.flush()
 

@@ -17,9 +17,9 @@ from kwire.docker.listeners import (
     controller_names,
     set_listeners,
 )
+from kwire.docker.locks import set_acls, set_tls, tls_option
 from kwire.docker.variables import (
     configuration,
-    flag,
     number,
     option_value,
     own_values,
@@ -29,7 +29,12 @@ from kwire.docker.variables import (
 from kwire.launch.configuration import node_id_of
 from kwire.launch.options import parse_voter
 from kwire.launch.spec import CONTROL_PORT, ClusterSpec, NodeSpec, rack_overrides
-from kwire.replication.core.types import CONTROLLER_IDS_FROM, MTLS, TLS, TLS_KEY
+from kwire.replication.core.types import (
+    CONTROLLER_IDS_FROM,
+    INTERNAL_LISTENER,
+    TLS_DIRECTORY_KEY,
+    TLS_KEY,
+)
 from kwire.server.errors import SettingsError
 
 TYPE_CHECKING = False
@@ -165,15 +170,14 @@ def container_settings(
     )
     settings = ContainerSettings(node)
     settings.unknown, settings.written = unknown, written_as(known)
+    if TLS_KEY in values:
+        settings.written[TLS_KEY] = tls_option(environ) or TLS_KEY
     settings.topics = parse_topics(
         environ.get("KAFKA_CREATE_TOPICS", ""), environ.get("KAFKA_CREATE_TOPICS_SEPARATOR")
     )
     settings.controller_dir = environ.get("KWIRE_CONTROLLER_DIR") or None
     settings.cluster = own_values(ClusterSpec, environ)
-    if settings.brokers > 1 or ("brokers" in settings.cluster and settings.controllers > 1):
-        _set_cluster(settings, values, environ)
-    else:
-        _set_node(settings, values, environ)
+    _set_nodes(settings, values, environ)
     settings.control_port = _control_port(environ, settings)
     if are_derived:
         add_exposed_port(values, settings.brokers, is_free)
@@ -181,34 +185,22 @@ def container_settings(
     return settings
 
 
+def _set_nodes(
+    settings: ContainerSettings, values: dict[str, str], environ: Mapping[str, str]
+) -> None:
+    """Set what the nodes of this container are. SettingsError."""
+    if settings.brokers > 1 or ("brokers" in settings.cluster and settings.controllers > 1):
+        _set_cluster(settings, values, environ)
+    else:
+        _set_node(settings, values, environ)
+    set_acls(settings, values, environ)
+
+
 def _set_listeners(values: dict[str, str], environ: Mapping[str, str]) -> bool:
     """Set the keys of listeners; return whether they were derived. SettingsError."""
     are_derived = set_listeners(values)
-    _set_tls(values, environ)
+    set_tls(values, environ)
     return are_derived
-
-
-def _set_tls(values: dict[str, str], environ: Mapping[str, str]) -> None:
-    """Set the keys of KWIRE_TLS and KWIRE_MTLS. SettingsError."""
-    kinds = {"KWIRE_MTLS": MTLS, "KWIRE_TLS": TLS}
-    given = [name for name in kinds if flag(name, environ.get(name, ""))]
-    if not given:
-        return
-    from kwire.security.options import with_logins
-
-    names = controller_names(values)
-    items = values["listeners"].split(",")
-    controllers = [item for item in items if item.partition("://")[0].upper() in names]
-    values["listeners"] = ",".join(item for item in items if item not in controllers)
-    try:
-        found = with_logins(values, None, {}, kinds[given[0]])
-    except ValueError as error:
-        raise SettingsError(f"{given[0]}=true: {error}") from None
-    for item in controllers:
-        found["listeners"] += f",{item}"
-        found["listener.security.protocol.map"] += f",{item.partition('://')[0].upper()}:PLAINTEXT"
-    values.clear()
-    values.update(found)
 
 
 def _check_control_port(settings: ContainerSettings) -> None:
@@ -281,7 +273,8 @@ def _set_cluster(
     kept = [item for item in items if item.partition("://")[0].upper() not in names]
     values["listeners"] = ",".join(kept) or values["listeners"]
     for key in ("inter.broker.listener.name", "security.inter.broker.protocol"):
-        values.pop(key, None)  # the brokers reach each other inside the container
+        if values.get(key) != INTERNAL_LISTENER:  # of KWIRE_TLS
+            values.pop(key, None)  # the brokers reach each other inside the container
     settings.cluster["overrides"] = _racks(environ, settings, settings.brokers)
 
 
@@ -307,12 +300,23 @@ def _set_node(
     """One node is in this container. SettingsError."""
     _set_roles(settings, settings.controllers)
     if settings.node.controllers and TLS_KEY in values:
-        raise SettingsError(
-            "KWIRE_TLS=true: nodes in several containers need certificates of one authority; give each its"
-            " KAFKA_SSL_KEYSTORE_LOCATION instead"
-        )
+        _check_shared_tls(values)
     own = _racks(environ, settings, 1 if settings.runs_broker else 0)
     values.update(own.get(settings.node.node_id, {}))
+
+
+def _check_shared_tls(values: Mapping[str, str]) -> None:
+    """SettingsError unless containers of one cluster share an authority, and name the listeners that ask for TLS."""
+    if not values.get(TLS_DIRECTORY_KEY):
+        raise SettingsError(
+            "KWIRE_TLS=true: nodes in several containers need certificates of one authority; give each its"
+            " KAFKA_SSL_KEYSTORE_LOCATION instead, or KAFKA_KWIRE_TLS_DIRECTORY, a volume that they share"
+        )
+    if f"{INTERNAL_LISTENER}://" in values["listeners"]:
+        raise SettingsError(
+            "KWIRE_TLS=true: in a cluster of several containers name the listeners that ask for TLS, as in"
+            " KAFKA_LISTENER_SECURITY_PROTOCOL_MAP=CONTROLLER:PLAINTEXT,HOST:SSL,INSIDE:SSL"
+        )
 
 
 def _set_roles(settings: ContainerSettings, controllers: int) -> None:

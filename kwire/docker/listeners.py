@@ -87,9 +87,10 @@ def add_exposed_port(values: dict[str, str], brokers: int, is_free: Callable[[in
     items = values["advertised.listeners"].split(",")
     item = next((each for each in items if _host(each) in _LOOPBACK), items[0])
     protocols = values.get(_MAP) or str(BROKER_KEYS[_MAP][1])
-    known = dict(pair.strip().upper().split(":", 1) for pair in protocols.split(",") if ":" in pair)
     wanted = range(EXPOSED_PORT, EXPOSED_PORT + brokers)
-    if known.get(_name(item)) != "PLAINTEXT" or set(wanted) & set(_ports(values, brokers)):
+    if protocols_of(values).get(_name(item)) != "PLAINTEXT" or set(wanted) & set(
+        _ports(values, brokers)
+    ):
         return
     if not all(map(is_free, wanted)):
         return
@@ -138,14 +139,18 @@ def advertised_addresses(values: Mapping[str, str], brokers: int = 1) -> list[st
     return list(dict.fromkeys(found))
 
 
-def health_address(listeners: str, names: str) -> str:
-    """HOST:PORT of the first client listener, as seen from inside the container. `names`: of
-    the controller listeners."""
-    controllers = [name.strip().upper() for name in names.split(",")]
-    items = listeners.split(",")
-    first = next((item for item in items if _name(item) not in controllers), items[0])
+def health_address(values: Mapping[str, str]) -> tuple[str, bool]:
+    """HOST:PORT of the first client listener that does not ask for TLS, else of the first one, as seen from inside the
+    container, and whether it asks for TLS."""
+    controllers = controller_names(values)
+    protocols = protocols_of(values)
+    items = values["listeners"].split(",")
+    kept = [item for item in items if _name(item) not in controllers] or items
+    tls = [item for item in kept if protocols.get(_name(item), "").endswith("SSL")]
+    first = next((item for item in kept if item not in tls), kept[0])
     host, port = _host(first), first.rpartition(":")[2]
-    return f"{'127.0.0.1' if host in ('', '0.0.0.0', '::', '[::]') else host}:{port}"
+    address = f"{'127.0.0.1' if host in ('', '0.0.0.0', '::', '[::]') else host}:{port}"
+    return address, first in tls
 
 
 def _check(variable: str, written: str, listeners: str) -> None:
@@ -197,6 +202,12 @@ def _check_together(
                 f"{given}: clients cannot connect to {_host(item)}; advertise a name or an address"
                 " by which they reach this container"
             )
+
+
+def protocols_of(values: Mapping[str, str]) -> dict[str, str]:
+    """The security protocol of each listener's name."""
+    text = values.get(_MAP) or str(BROKER_KEYS[_MAP][1])
+    return dict(pair.strip().upper().split(":", 1) for pair in text.split(",") if ":" in pair)
 
 
 def _name(item: str) -> str:

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from kwire.docker.client import Client, ToolError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kwire.client.tls import Trust
+    from kwire.security.client import Credentials
+
 # Options without a value.
 _FLAGS = frozenset(
     (
+        "add",
         "all",
         "all-groups",
         "all-topic-partitions",
@@ -18,6 +24,8 @@ _FLAGS = frozenset(
         "alter",
         "at-min-isr-partitions",
         "cancel",
+        "cluster",
+        "consumer",
         "create",
         "delete",
         "delete-offsets",
@@ -35,6 +43,7 @@ _FLAGS = frozenset(
         "generate",
         "help",
         "hide-header",
+        "idempotent",
         "if-exists",
         "if-not-exists",
         "list",
@@ -43,6 +52,8 @@ _FLAGS = frozenset(
         "preserve-throttles",
         "print-config",
         "print-metrics",
+        "producer",
+        "remove",
         "reset-offsets",
         "show-detailed-stats",
         "skip-message-on-error",
@@ -65,6 +76,8 @@ _VALUES = frozenset(
         "add-config",
         "add-config-file",
         "admin.config",
+        "allow-host",
+        "allow-principal",
         "batch-size",
         "bootstrap-controller",
         "bootstrap-server",
@@ -79,7 +92,10 @@ _VALUES = frozenset(
         "consumer-props",
         "consumer.config",
         "coordinator-epoch",
+        "delegation-token",
         "delete-config",
+        "deny-host",
+        "deny-principal",
         "election-type",
         "entity-name",
         "entity-type",
@@ -104,12 +120,14 @@ _VALUES = frozenset(
         "num-records",
         "offset",
         "offset-json-file",
+        "operation",
         "partition",
         "partition-size-limit-per-server",
         "partitions",
         "path-to-json-file",
         "payload-delimiter",
         "payload-file",
+        "principal",
         "producer-epoch",
         "producer-id",
         "producer-property",
@@ -126,6 +144,7 @@ _VALUES = frozenset(
         "reporting-interval",
         "request-required-acks",
         "request-timeout-ms",
+        "resource-pattern-type",
         "retry-backoff-ms",
         "security-protocol",
         "shift-by",
@@ -144,6 +163,7 @@ _VALUES = frozenset(
         "topic-partitions",
         "topics-to-move-json-file",
         "transactional-id",
+        "user-principal",
         "value-deserializer",
         "whitelist",
         "zookeeper",
@@ -243,7 +263,20 @@ class Options:
     ) -> Client:
         """Connect to `servers`, else to --bootstrap-server, else to this container's brokers."""
         named = servers or self.get("bootstrap-server") or self._old_servers()
-        return Client(named or own_address(), wait_seconds, self._tool)
+        credentials, trust = self._access()
+        return Client(named or own_address(), wait_seconds, self._tool, credentials, trust)
+
+    def _access(self) -> tuple[Credentials | None, Trust | None]:
+        """The log-in and the TLS in a client's properties: those of a file, and those given one by one. ToolError."""
+        from kwire.docker.access import FILES, PROPERTIES, access_of, read_properties
+
+        values: dict[str, str] = {}
+        for name in FILES:
+            for path in self.all(name):
+                values.update(read_properties(path))
+        for name in PROPERTIES:
+            values.update(self.pairs(name))
+        return access_of(values) if values else (None, None)
 
     def _old_servers(self) -> str | None:
         """--broker-list as older tools mean it; for kafka-log-dirs it is a list of broker ids."""

@@ -192,6 +192,16 @@ def _transactions(options: Options) -> None:
     transactions(options)
 
 
+def _acls(options: Options) -> None:
+    """kafka-acls --list [--principal User:NAME] | --add | --remove [--force], with --topic NAME, --group NAME,
+    --transactional-id ID, --cluster, --delegation-token ID, --user-principal User:NAME; --resource-pattern-type
+    literal|prefixed|any|match; --allow-principal User:NAME, --deny-principal User:NAME, --allow-host IP,
+    --deny-host IP, --operation NAME; --producer [--idempotent], --consumer"""
+    from kwire.docker.acls import acls
+
+    acls(options)
+
+
 def _producer_performance(options: Options) -> None:
     """kafka-producer-perf-test --topic NAME --num-records N --record-size BYTES | --payload-file FILE
     [--throughput RECORDS_PER_SECOND] [--producer-props bootstrap.servers=HOST:PORT …]"""
@@ -222,20 +232,20 @@ TOOLS: dict[str, Callable[[Options], None]] = {
     "kafka-delete-records": _delete_records,
     "kafka-reassign-partitions": _reassign_partitions,
     "kafka-transactions": _transactions,
+    "kafka-acls": _acls,
     "kafka-producer-perf-test": _producer_performance,
     "kafka-consumer-perf-test": _consumer_performance,
 }
 
 
 NOT_SUPPORTED = {
-    "kafka-acls": "access control lists",
-    "kafka-client-metrics": "client metrics",
-    "kafka-delegation-tokens": "security",
-    "kafka-features": "feature flags",
-    "kafka-metadata-quorum": "Raft quorum; its controller is a node of its own",
-    "kafka-share-groups": "share groups",
+    "kafka-client-metrics": "kwire has no client metrics",
+    "kafka-delegation-tokens": "the image has no tool for tokens; Kafka's works with its brokers",
+    "kafka-features": "kwire has no feature flags",
+    "kafka-metadata-quorum": "kwire has no Raft quorum; its controller is a node of its own",
+    "kafka-share-groups": "kwire has no share groups",
 }
-"""Tools of Kafka's that are here to say so, and what kwire does not have."""
+"""Tools of Kafka's that are here to say so, and why they do nothing."""
 
 
 def main(arguments: list[str]) -> int:
@@ -256,7 +266,7 @@ def main(arguments: list[str]) -> int:
 
 def _run(name: str, arguments: list[str]) -> None:
     if name in NOT_SUPPORTED and "--version" not in arguments:
-        raise ToolError(f"not supported yet: kwire has no {NOT_SUPPORTED[name]}")
+        raise ToolError(f"not supported yet: {NOT_SUPPORTED[name]}")
     if name not in TOOLS and name not in NOT_SUPPORTED:
         raise ToolError("this tool is not in the image")
     if "--version" in arguments:

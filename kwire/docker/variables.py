@@ -50,6 +50,7 @@ _EXCLUDED = frozenset(
 _SERVICE = ("KAFKA_SERVICE_HOST", "KAFKA_SERVICE_PORT", "KAFKA_PORT", "KAFKA_ENV_")
 # Set for others, or for tools that run in the container.
 _OWN = (
+    "KWIRE_ACL",
     "KWIRE_BOOTSTRAP",
     "KWIRE_CA",
     "KWIRE_CERT",
@@ -58,11 +59,13 @@ _OWN = (
     "KWIRE_CONTROLLER_DIR",
     "KWIRE_CONTROL_HOSTS",
     "KWIRE_CONTROL_PORT",
+    "KWIRE_CONTROL_TOKEN",
     "KWIRE_HEALTH_FILE",
     "KWIRE_LOG_LEVEL",
     "KWIRE_MTLS",
     "KWIRE_RACKS",
     "KWIRE_RUNTIME_DIR",
+    "KWIRE_SUPER_USERS",
     "KWIRE_TLS",
 )
 _SPECIAL = ("KAFKA_CREATE_TOPICS", "KAFKA_CLUSTER_ID")
@@ -172,7 +175,7 @@ def in_variables(text: str) -> str:
     """The text of a failure with variables in place of the options of `kwire up`."""
     flags = {"--topic": "KAFKA_CREATE_TOPICS", "--first-id": "KAFKA_NODE_ID"}
     flags |= {"--log-level": "KWIRE_LOG_LEVEL", "--control-port": "KWIRE_CONTROL_PORT"}
-    flags |= {"--tls": "KWIRE_TLS", "--mtls": "KWIRE_MTLS"}
+    flags |= {"--tls": "KWIRE_TLS", "--mtls": "KWIRE_MTLS", "--acl": "KWIRE_ACL"}
     for spec in (NodeSpec, ClusterSpec):
         flags |= {field.flag: field.variable for field in spec.fields.values() if field.variable}
     text = text.replace("--topic ", "KAFKA_CREATE_TOPICS: ")

@@ -4,11 +4,13 @@
 """
 
 __all__ = [
+    "aside",
     "configuration",
     "detach",
     "handles",
     "health",
     "initial_topics",
+    "joining",
     "node_command",
     "node_runner",
     "options",

@@ -1,9 +1,11 @@
-"""Builds specs from command-line options and the configuration file. No event loop, no sockets.
+"""Builds specs from command-line options, the configuration file and KAFKA_OPTS. No event loop, no sockets.
 
 Precedence of keys, lowest first: the file (--config), -c KEY=VALUE, options that stand for a key
 (--port, --listener, …)."""
 
 from __future__ import annotations
+
+import os
 
 from kwire.launch.options import MAX_PORT
 from kwire.launch.spec import (
@@ -14,6 +16,7 @@ from kwire.launch.spec import (
     rack_overrides,
     split_broker_keys,
 )
+from kwire.replication.core.types import AUTHORIZER_KEY
 from kwire.server.errors import NodeError, SettingsError
 
 TYPE_CHECKING = False
@@ -38,25 +41,25 @@ def cluster_spec(
     first_id: int | None = None,
     data_dir: str | None = None,
     racks: tuple[str, ...] = (),
+    snapshot: str | None = None,
     **fields: Any,
 ) -> ClusterSpec:
     """Build the spec of `kwire up`. An option is None when it was not given; `fields` are those of
-    ClusterSpec and its NodeSpec, `sasl`, `users` and `tls`. SettingsError, NodeError."""
+    ClusterSpec and its NodeSpec, `sasl`, `users`, `tls`, `acl` and `super_users`. SettingsError, NodeError."""
+    if snapshot is not None:
+        from kwire.snapshots.starting import with_shape
+
+        first_id = with_shape(snapshot, fields, first_id, data_dir)
     given, overrides = overrides, {key: overrides[key] for key in overrides if ":" not in key}
     values = config_values(
         config_path, overrides, host=host, port=port, advertise=advertise, first_id=first_id
     )
-    values = _with_logins(values, *(fields.pop(name, None) for name in ("sasl", "users", "tls")))
+    values = _with_acls(with_jaas_file(_with_logins(values, fields)), fields)
     node_id = node_id_of(values)
     _check_one_data_dir(data_dir, overrides)
-    directory = data_dir or values.get("log.dirs") or values.get("log.dir")
-    temporary = directory is None
-    if directory is None:
-        from kwire.server.temporary import new_temporary_path
-
-        directory = new_temporary_path()
-    else:
-        directory = absolute_dirs(directory)
+    directory, temporary = _directory_of(
+        data_dir or values.get("log.dirs") or values.get("log.dir")
+    )
     own = {name: fields.pop(name) for name in ClusterSpec.fields if name in fields}
     brokers = own.get("brokers", 1)
     if port and port + brokers - 1 > MAX_PORT:
@@ -68,6 +71,15 @@ def cluster_spec(
         node_id=node_id, values=values, data_dir=directory, temporary=temporary, **fields
     )
     return ClusterSpec(node=node, **own)
+
+
+def _directory_of(given: str | None) -> tuple[str, bool]:
+    """The data directories, absolute, and whether that is a temporary one, as none is given."""
+    if given is not None:
+        return absolute_dirs(given), False
+    from kwire.server.temporary import new_temporary_path
+
+    return new_temporary_path(), True
 
 
 def node_spec(
@@ -88,7 +100,7 @@ def node_spec(
         overrides["listeners"] = ",".join(listeners)
     elif "listeners" not in overrides and config_path is None:
         overrides["listeners"] = f"PLAINTEXT://{DEFAULT_HOST}:0"
-    found = config_values(config_path, overrides)
+    found = with_jaas_file(config_values(config_path, overrides))
     _check_one_data_dir(data_dir, overrides)
     directory = data_dir or found.get("log.dirs") or found.get("log.dir")
     if directory is None:
@@ -145,10 +157,19 @@ def config_values(
     return values
 
 
-def _with_logins(
-    values: dict[str, str], sasl: str | None, users: Mapping[str, str] | None, tls: str | None
-) -> dict[str, str]:
-    """The keys with those of `--sasl`, `--user` and `--tls`. SettingsError."""
+def with_jaas_file(values: Mapping[str, str]) -> dict[str, str]:
+    """A node's keys with those of the JAAS file that KAFKA_OPTS names, if it does. SettingsError."""
+    options = os.environ.get("KAFKA_OPTS", "")
+    if "java.security.auth.login.config" not in options:
+        return dict(values)
+    from kwire.server.access import jaas_file
+
+    return dict(jaas_file.with_jaas_file(values, options))
+
+
+def _with_logins(values: dict[str, str], fields: dict[str, Any]) -> dict[str, str]:
+    """The keys with those of `--sasl`, `--user` and `--tls`, which are taken out of `fields`. SettingsError."""
+    sasl, users, tls = (fields.pop(name, None) for name in ("sasl", "users", "tls"))
     if sasl is None and not users and tls is None:
         return values
     from kwire.security.options import with_logins
@@ -157,6 +178,19 @@ def _with_logins(
         return with_logins(values, sasl, users or {}, tls)
     except ValueError as error:
         raise SettingsError(f"--{error}") from None
+
+
+def _with_acls(values: dict[str, str], fields: dict[str, Any]) -> dict[str, str]:
+    """The keys with those of `--acl` and `--super-user`, which are taken out of `fields`. SettingsError."""
+    acl, super_users = fields.pop("acl", False), fields.pop("super_users", ())
+    if not acl and not super_users:
+        return values
+    from kwire.security.access_rules import with_acls
+
+    try:
+        return with_acls(values, super_users, acl=acl)
+    except ValueError as error:
+        raise SettingsError(f"--{error}".replace("needs acl", "needs --acl")) from None
 
 
 def check_security(values: Mapping[str, str]) -> None:
@@ -197,11 +231,12 @@ def ignored_keys(config: BrokerConfig) -> tuple[dict[str, str | None], list[str]
 
 
 def warn_about_keys(config: BrokerConfig, written: Mapping[str, str] | None = None) -> None:
-    """Log a warning for each key that Kafka does not know, and one for all that have no effect.
+    """Log a warning for each key that Kafka does not know, one for all that have no effect, and one for doubtful rules.
 
     `written`: how the keys were written, if not as they are called: the variable of each."""
     unknown, unused = ignored_keys(config)
-    if not unknown and not unused:
+    has_rules = AUTHORIZER_KEY in config.static
+    if not unknown and not unused and not has_rules:
         return
     import logging
 
@@ -209,6 +244,11 @@ def warn_about_keys(config: BrokerConfig, written: Mapping[str, str] | None = No
     from kwire.server.logs import event
 
     log, names = logging.getLogger(__name__), written or {}
+    if has_rules:
+        from kwire.security.access_rules import doubts
+
+        if (doubt := doubts(config.static)) is not None:
+            event(log, NodeEvent.ACCESS_RULES_DOUBTFUL, detail=doubt)
     for key, meant in unknown.items():
         suggestion = meant and names.get(meant, meant)
         event(log, NodeEvent.UNKNOWN_CONFIG_KEY, key=names.get(key, key), suggestion=suggestion)

@@ -96,6 +96,11 @@ class NodeHandle:
         """Set the link rules that apply when this node starts the next time."""
         self.spec = self.spec.replace(network=tuple(rules))
 
+    def set_start_clock(self, offset_ms: int) -> None:
+        """Set how far the clock is ahead of real time when this node starts the next time."""
+        if offset_ms != self.spec.clock_ms:
+            self.spec = self.spec.replace(clock_ms=offset_ms)
+
     def _keep_ports(self, listeners: str) -> None:
         """Make the next start bind the same ports, and retry while they are still in use."""
         values = {**self.spec.values, "listeners": listeners}

@@ -1,7 +1,8 @@
 """The health file of a container: where its brokers listen, for the image's health check and tools.
 
-One line per broker, "HOST PORT"; the first line ends with the id of the process that wrote it. The
-file exists while the nodes are ready. docker/bin/kwire-health reads it. The image sets KWIRE_HEALTH_FILE,
+One line per broker, "HOST PORT", and "tls" at its end if the listener asks for TLS; the first line has the id
+of the process that wrote it after the port. The file exists while the nodes are ready. docker/bin/kwire-health
+reads it. The image sets KWIRE_HEALTH_FILE,
 so that `kwire up` in a container writes it, too."""
 
 from __future__ import annotations
@@ -11,18 +12,24 @@ import sys
 
 from kwire.launch.process import remove
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 SEEN = ".seen"
 """Appended to the file's name: the health check has seen the nodes ready (docker/bin/kwire-health)."""
 
 
-def write_health_file(path: str, addresses: str) -> None:
-    """Write the file. `addresses`: HOST:PORT of each broker, with commas between. A read-only
-    container works without it, with a line on stderr."""
+def write_health_file(path: str, addresses: str, *, is_tls: bool = False) -> None:
+    """Write the file. `addresses`: HOST:PORT of each broker, with commas between; `is_tls`: these ask for TLS.
+    A read-only container works without the file, with a line on stderr."""
     if _is_anothers(path):
         return
     split = [address.rpartition(":") for address in addresses.split(",")]
     lines = [f"{host.strip('[]')} {port}" for host, _, port in split]
     lines[0] += f" {os.getpid()}"
+    if is_tls:
+        lines = [f"{line} tls" for line in lines]
     remove(path + SEEN)  # of an earlier run in this container
     try:
         with open(path + ".new", "w", encoding="ascii") as file:
@@ -30,6 +37,19 @@ def write_health_file(path: str, addresses: str) -> None:
         os.replace(path + ".new", path)
     except OSError as error:
         sys.stderr.write(f"kwire: no health check: {path}: {error.strerror}\n")
+
+
+def asks_tls(values: Mapping[str, str]) -> bool:
+    """Whether a broker with these keys asks kwire itself, at the address of the health file, for TLS."""
+    from kwire.launch.spec import may_ask_for_security
+
+    if not may_ask_for_security(values) and "SSL" not in values.get("listeners", "").upper():
+        return False
+    from kwire.replication.config.broker_config import BrokerConfig
+    from kwire.server.listeners import own_listener, parse_listeners
+
+    config = BrokerConfig(values)
+    return own_listener(config, parse_listeners(config)).security_protocol.endswith("SSL")
 
 
 def remove_health_file(path: str) -> None:

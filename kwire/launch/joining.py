@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_UNAUTHORIZED = "CLUSTER_AUTHORIZATION_FAILED"
 _SILENT_SECONDS = 1.0
 _CLUSTER_ID_SECONDS = 30.0
 _CLUSTER_ID_PAUSE_SECONDS = 0.05
 _REFUSED_PAUSE_SECONDS = 1.0
+INCARNATION_FILE = "kwire-incarnation"
+"""In the directory of a broker in a snapshot: whom it goes on as."""
 
 
 class Joining:
@@ -35,12 +38,25 @@ class Joining:
 
     def __init__(self, spec: NodeSpec) -> None:
         self._spec = spec
-        self.link: ControllerLink | None = None
-        """The broker's link to the controller; None until the broker is constructed."""
+        self._link: ControllerLink | None = None
         self._ready = asyncio.Event()
         self._refusal: str | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._logged_refusal = ""
+
+    @property
+    def link(self) -> ControllerLink | None:
+        """The broker's link to the controller; None until the broker is constructed."""
+        return self._link
+
+    @link.setter
+    def link(self, link: ControllerLink) -> None:
+        self._link = link
+        path = os.path.join(split_dirs(self._spec.data_dir)[0], INCARNATION_FILE)
+        if os.path.exists(path):  # the broker goes on from a snapshot
+            with open(path) as file:
+                link.incarnation_id = bytes.fromhex(file.read())
+            os.unlink(path)
 
     def cluster_settings(self, inter_broker_listener: str) -> ClusterSettings:
         """The cluster settings of the broker, with callbacks for its registration."""
@@ -136,6 +152,9 @@ class Joining:
         if awaited != logged:
             node_id, name = self._spec.node_id, self._spec.name
             if refusal:
+                detail = f"is another broker {node_id} alive?"
+                if refusal.name == _UNAUTHORIZED:
+                    detail = "name this node's user in super.users there"
                 event(
                     _log,
                     NodeEvent.REGISTRATION_REFUSED,
@@ -143,6 +162,7 @@ class Joining:
                     name,
                     address=where,
                     error=refusal.name,
+                    detail=detail,
                     node_id=node_id,
                 )
             else:

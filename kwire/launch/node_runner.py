@@ -101,7 +101,7 @@ class NodeRunner:
         self._control: NodeControl | None = None
 
     def _make_node(self) -> None:
-        self.node = Node(self.config, self.spec.name)
+        self.node = self.spec.with_clock(Node(self.config, self.spec.name))
         self.logins = logins_of(self.config, self.node.listeners, self.spec.role)
 
     def _move(self, stage: Stage) -> None:
@@ -169,7 +169,7 @@ class NodeRunner:
                 raise self._load_error(error) from None
             finally:
                 self.node.write_events()
-            self._open_and_log()
+            await self._open_and_log()
             self._check_halted()
             self._move(JOINING)
             if spec.network:
@@ -288,10 +288,10 @@ class NodeRunner:
         core.start(endpoints(node.listeners))
         return core
 
-    def _open_and_log(self) -> None:
+    async def _open_and_log(self) -> None:
         """Let clients log in. Log what a standalone broker has loaded; brokers of a cluster log that they join."""
         if self.logins is not None:
-            self.logins.open(self.node, self.core, {each[0] for each in self.spec.controllers})
+            await self.logins.open(self.node, self.core, self.spec.controllers)
         if self.spec.role == STANDALONE:
             services = self.core.services
             event(

@@ -45,7 +45,9 @@ def write_ready_line(line: str) -> None:
 
 
 def write_ready_file(path: str, bootstrap: str, control: str | None, tls: str | None) -> None:
-    """Write the ready file atomically: readers see the whole file or none. `tls`: the folder of certificates."""
+    """Write the ready file atomically: readers see the whole file or none. `tls`: the folder of certificates.
+
+    Where the URL of the control API has a token, nobody else may read it."""
     import json
 
     found = {"bootstrap": bootstrap, "control": control, "pid": os.getpid()}
@@ -53,6 +55,8 @@ def write_ready_file(path: str, bootstrap: str, control: str | None, tls: str | 
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
         with open(temporary, "w", encoding="utf-8") as file:
+            if control is not None and "@" in control:
+                os.fchmod(file.fileno(), 0o600)
             file.write(text + "\n")
         os.replace(temporary, path)
     except OSError as error:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from kwire.launch.options import Voter
     from kwire.server.link_rules import LinkRule
+    from kwire.server.node import Node
+    from kwire.snapshots.saved import Snapshot
 
 BROKER, CONTROLLER = "broker", "controller"
 STANDALONE = "standalone"
@@ -34,7 +36,6 @@ _SECURITY = (
     "alter.config.policy.",
     "authorizer.",
     "create.topic.policy.",
-    "delegation.token.",
     "listener.name.",
     "principal.",
     "sasl.",
@@ -53,9 +54,8 @@ class NodeSpec(Spec):
 
     `values`: configuration keys and texts; `node_id` and `data_dir` override theirs. `data_dir`:
     absolute paths, comma-separated; "": not chosen yet. `again`: a restart, on the ports in `values`.
-    `network`: link rules of the node (as sender), from its start on. `temporary`: the data need not
-    survive a power failure, so nothing is fsynced. `control_url`: of the cluster's control API, for the
-    log."""
+    `clock_ms`: how far tests have advanced the clock. `network`: link rules of the node, as sender.
+    `temporary`: nothing need survive a power failure: no fsync. `control_url`: for the log."""
 
     node_id: int = option(
         "--id",
@@ -138,6 +138,7 @@ class NodeSpec(Spec):
     )
     again: bool = option("--again", FLAG, default=False)
     network: tuple[LinkRule, ...] = option("--network", RULES, default=())
+    clock_ms: int = option("--clock-ms", NUMBER, default=0)
     control_url: str | None = option("--control-url", default=None)
     recent_requests: bool = option(
         "--recent-requests",
@@ -192,6 +193,14 @@ class NodeSpec(Spec):
             if fields[name].variable
         }
 
+    def with_clock(self, node: Node) -> Node:
+        """A node that is not loaded yet, with the cluster's clock."""
+        if self.clock_ms:
+            from kwire.server.clock.advanced import start_advanced
+
+            start_advanced(node, self.clock_ms)
+        return node
+
     def configuration(self) -> dict[str, str]:
         """Keys and texts of the node's configuration, including its id and its directories."""
         values = {**self.values, "node.id": str(self.node_id), "log.dirs": self.data_dir}
@@ -208,7 +217,7 @@ class ClusterSpec(Spec):
 
     `node`: the first broker, with the data directory that all of them share. The ports in its
     listeners are the first broker's; each further broker's are one higher (0 stays 0).
-    `overrides`: keys of single brokers (broker.rack, say), by id."""
+    `overrides`: keys of single brokers (broker.rack, say), by id. `snapshot`: what `kwire up` starts with."""
 
     brokers: int = option(
         "--brokers",
@@ -241,16 +250,16 @@ class ClusterSpec(Spec):
     )
     node: NodeSpec = option()
     overrides: Mapping[int, Mapping[str, str]] = option(default={})
+    snapshot: Snapshot | None = option(default=None)
 
     @property
     def is_standalone(self) -> bool:
-        """Whether the cluster is a single broker with the controller in it."""
-        return self.brokers == 1 and self.controllers == 1
+        """Whether the cluster is a single broker with the controller in it. Snapshots are of others."""
+        return self.brokers == 1 and self.controllers == 1 and self.snapshot is None
 
     @property
     def controller_id(self) -> int:
-        """The first controller's node id: 1000, or the first id above the brokers' if theirs reach
-        1000."""
+        """The first controller's node id: 1000, or the first id above the brokers' if theirs reach 1000."""
         first, last = self.node.node_id, self.node.node_id + self.brokers - 1
         if first < CONTROLLER_ID + self.controllers and last >= CONTROLLER_ID:
             return last + 1
@@ -271,7 +280,9 @@ class ClusterSpec(Spec):
         if may_ask_for_security(self.node.values) or _CONTROLLER_KEY in self.node.values:
             from kwire.server.listeners import controller_keys
 
-            values = controller_keys(values, self._values())
+            of_brokers = {**self._values(), **self.overrides.get(self.node.node_id, {})}
+            _add_internal_listener(of_brokers)
+            values = controller_keys(values, of_brokers)
         directory = f"{split_dirs(self.node.data_dir)[0]}/controller"
         return [
             self.node.replace(
@@ -286,8 +297,7 @@ class ClusterSpec(Spec):
         ]
 
     def broker_specs(self) -> list[NodeSpec]:
-        """The brokers' specs, without controller addresses: those are known once the controllers
-        have started."""
+        """The brokers' specs, without controller addresses: those are known once the controllers have started."""
         from kwire.server.log_dirs import below
 
         specs = []

@@ -162,6 +162,7 @@ class Supervisor:
         dirs = split_dirs(self.data_dir)
         shape.check_cluster(dirs)
         self._lock = shape.ClusterLock(dirs)
+        _finish_restore(dirs[0])
         found = {broker for path in dirs for broker in shape.brokers_in(path)}
         self._idle = idle = sorted(found - self.brokers.keys())
         if idle:
@@ -202,6 +203,25 @@ class Supervisor:
             await handle.kill()
         self._release_directory()
         await _settle_connections()
+
+    async def restart(self, between: Callable[[], None]) -> None:
+        """Kill all nodes, run a function on a thread, start them again where they were. What the function raises is
+        raised after the start; NodeError, SettingsError: nothing runs."""
+        from kwire.launch.aside import Aside
+
+        await self.kill()
+        try:
+            await Aside().run(between)
+        finally:
+            self._take_cluster_id()
+            await self.start()
+
+    def _take_cluster_id(self) -> None:
+        """Give all nodes the cluster id in the data directory, which may be another's now."""
+        cluster_id = _stored_cluster_id(self.data_dir)
+        self.spec = self.spec.replace(node=self.spec.node.replace(cluster_id=cluster_id))
+        for handle in (*self.controllers.values(), *self.brokers.values()):
+            handle.spec = handle.spec.replace(cluster_id=cluster_id)
 
     async def log_status(self) -> None:
         """Log the status of every node (`control/status.py`)."""
@@ -246,7 +266,8 @@ class Supervisor:
         if isinstance(handle, ThreadHandle):
             if handle.runner is None:
                 return set()
-            return set(handle.runner.core.services.metadata.brokers)  # type: ignore[union-attr]  # a broker
+            brokers = handle.runner.core.services.metadata.brokers  # type: ignore[union-attr]  # a broker
+            return {broker_id for broker_id, each in brokers.items() if each.endpoints}
         from kwire.client.connection import NoResponseError
         from kwire.client.streams import ask
         from kwire.protocol.schemas.metadata import MetadataRequest
@@ -286,6 +307,19 @@ async def _settle_connections() -> None:
     """Give asyncio the turns that it needs to cancel connection attempts and close transports."""
     for _ in range(_TURNS_TO_CLOSE):
         await asyncio.sleep(0)
+
+
+def _finish_restore(data_dir: str) -> None:
+    """Finish the restore of a snapshot in which a process was killed. NodeError."""
+    from kwire.snapshots import restoring
+
+    if restoring.is_open(data_dir):
+        try:
+            restoring.finish(data_dir)
+        except OSError as error:
+            raise NodeError(
+                f"data directory {data_dir}: a restore cannot be finished: {error}"
+            ) from None
 
 
 def _stored_cluster_id(data_dir: str) -> str:

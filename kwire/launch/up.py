@@ -168,7 +168,7 @@ async def _run_standalone(cluster: ClusterSpec, surroundings: Surroundings) -> N
     stopping = stop_on_signals()
     folder = None
     if TLS_KEY in cluster.node.values:
-        folder, cluster = prepare_tls(cluster)
+        folder, cluster = prepare_tls(cluster, surroundings.written)
     try:
         await _run_node(cluster.node, surroundings, stopping, folder)
     finally:
@@ -213,8 +213,9 @@ async def _serve_standalone(
     try:
         at = format_address(*runner.address)
         url = None if control is None else control.url
-        runner.node.connection_log.control_url = url and url.replace("0.0.0.0", "localhost")
-        announce(surroundings, runner.spec, runner.advertised, at, url)
+        place = None if control is None else control.place
+        runner.node.connection_log.control_url = place and place.replace("0.0.0.0", "localhost")
+        announce(surroundings, runner.spec, runner.advertised, at, url, runner.spec)
         settle_garbage_collector()
         halted = await stopping
         logs.set_quiet(True)
@@ -262,11 +263,13 @@ def make_temporary(path: str) -> TemporaryDirectory:
         raise NodeError(f"temporary directory {path}: {error.strerror}") from None
 
 
-def prepare_tls(spec: ClusterSpec) -> tuple[TemporaryDirectory | None, ClusterSpec]:
+def prepare_tls(
+    spec: ClusterSpec, written: Mapping[str, str] | None
+) -> tuple[TemporaryDirectory | None, ClusterSpec]:
     """Make the certificates of a cluster, in its temporary directory if it has one. SettingsError, NodeError."""
     folder = make_temporary(spec.node.data_dir) if spec.node.temporary else None
     try:
-        return folder, spec.with_certificates()
+        return folder, spec.with_certificates((written or {}).get(TLS_KEY))
     except BaseException:
         if folder is not None:
             folder.remove()
@@ -284,18 +287,24 @@ def _remove_files(surroundings: Surroundings) -> None:
 
 
 def announce(
-    surroundings: Surroundings, spec: NodeSpec, bootstrap: str, addresses: str, control: str | None
+    surroundings: Surroundings,
+    spec: NodeSpec,
+    bootstrap: str,
+    addresses: str,
+    control: str | None,
+    broker: NodeSpec,
 ) -> None:
     """Write the health file, the ready file, the registry's entry and the ready line. NodeError when
     it fails.
 
     `addresses`: of the brokers, as this machine reaches them, with commas between. `control`: the URL
-    of the control API, if there is one."""
+    of the control API, if there is one. `spec`: what all nodes were given; `broker`: what one of them was."""
     tls = spec.values.get(TLS_DIRECTORY_KEY)
     if surroundings.health_file is not None:
-        from kwire.launch.health import write_health_file
+        from kwire.launch.health import asks_tls, write_health_file
 
-        write_health_file(surroundings.health_file, addresses)
+        is_tls = asks_tls(broker.configuration())
+        write_health_file(surroundings.health_file, addresses, is_tls=is_tls)
     if surroundings.ready_file is not None:
         write_ready_file(surroundings.ready_file, bootstrap, control, tls)
     _register(surroundings, spec, bootstrap, addresses, control)

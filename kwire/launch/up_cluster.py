@@ -31,11 +31,15 @@ async def run_cluster(spec: ClusterSpec, surroundings: Surroundings) -> None:
     stopping = stop_on_signals()
     folder = None
     if TLS_KEY in spec.node.values:
-        folder, spec = prepare_tls(spec)
+        folder, spec = prepare_tls(spec, surroundings.written)
     node = spec.node
     if folder is None and node.temporary:
         folder = make_temporary(node.data_dir)
     try:
+        if spec.snapshot is not None:
+            from kwire.snapshots.restoring import fill_new
+
+            fill_new(node.data_dir, spec.snapshot)
         await _run_nodes(spec, surroundings, stopping)
     finally:
         if folder is not None:
@@ -114,14 +118,15 @@ async def _start(
     if control is not None:
         host = surroundings.control_host or LOOPBACK
         await control.open(host, surroundings.control_port or 0)
-        supervisor.control_url = control.url
+        supervisor.control_url = control.place
     await supervisor.start()
     try:
         if surroundings.topics:
             await supervisor.create_topics(surroundings.topics, surroundings.topic_configs)
         url = None if control is None else control.url
         at = ",".join(format_address(*each.address) for each in supervisor.brokers.values())
-        announce(surroundings, supervisor.spec.node, supervisor.bootstrap_servers, at, url)
+        broker = next(iter(supervisor.brokers.values())).spec
+        announce(surroundings, supervisor.spec.node, supervisor.bootstrap_servers, at, url, broker)
     except BaseException:
         await supervisor.stop(last=True)
         raise

@@ -6,6 +6,7 @@ Answers to kafka.server.QuotaFactory.QuotaManagers and ClientQuotaMetadataManage
 from __future__ import annotations
 
 from kwire.replication.core.quotas import (
+    CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     IP,
     PRODUCER_BYTE_RATE,
@@ -37,6 +38,8 @@ class ClientQuotas:
             CONSUMER_BYTE_RATE: self.fetch.limits,
             REQUEST_PERCENTAGE: self.request.limits,
         }
+        self.ips: dict[str | None, int] = {}
+        """connection_creation_rate by address; None: of those without one of their own."""
         self._known: dict[str, Mapping[str, str]] = {}
 
     def changed(self, name: str, values: Mapping[str, str]) -> None:
@@ -46,6 +49,9 @@ class ClientQuotas:
         if values:
             self._known[name] = values
         if IP in entity:
+            self.ips.pop(entity[IP], None)
+            if CONNECTION_CREATION_RATE in values:
+                self.ips[entity[IP]] = int(float(values[CONNECTION_CREATION_RATE]))
             return
         for key in before.keys() | values.keys():
             if key in self._limits and before.get(key) != values.get(key):

@@ -122,7 +122,9 @@ class Throttling:
         session.in_flight = request
         timers = self.services.timers
         key = "muted", session.connection
-        timers.schedule(key, self.clock.now_ms + request.throttle_ms, lambda: self._unmute(session))
+        timers.schedule_real(
+            key, self.clock.now_ms + request.throttle_ms, lambda: self._unmute(session)
+        )
         request.on_disconnect = lambda: timers.cancel(key)
 
     def _unmute(self, session: Session) -> None:

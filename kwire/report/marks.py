@@ -23,6 +23,7 @@ _KINDS = {
     "HEAL_REQUESTED": "heal",
     "ELECTION_REQUESTED": "election",
     "RESET_REQUESTED": "reset",
+    "SNAPSHOT_RESTORED": "reset",
     "NODE_DIED": "died",
     "BROKER_HALTED": "died",
     "LEADER_ELECTED": "leader",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from kwire.security.certificates import PASSWORD
-from kwire.security.mechanism import PLAIN, PlainClient
+from kwire.security.mechanism import OAUTHBEARER, PLAIN, PlainClient
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from ssl import SSLContext
     from typing import Any
 
     from kwire.security.certificates import Certificates
+    from kwire.security.oauth import OAuthClient
     from kwire.security.scram import ScramClient
 
 KINDS = ("java", "librdkafka", "kafka-python", "aiokafka")
@@ -18,19 +20,29 @@ KINDS = ("java", "librdkafka", "kafka-python", "aiokafka")
 
 
 class Credentials:
-    """A user, and the mechanism to log in by. The secret is in no text of this object."""
+    """A user, and the mechanism to log in by. The secret is in no text of this object. With OAUTHBEARER there is none:
+    the user makes an unsecured token, of `claims` or of the name alone; "": only somebody else can make a token."""
 
-    __slots__ = ("mechanism", "password", "user")
+    __slots__ = ("claims", "mechanism", "password", "user")
 
-    def __init__(self, mechanism: str, user: str, password: str) -> None:
+    def __init__(
+        self, mechanism: str, user: str, password: str, claims: Mapping[str, str] | None = None
+    ) -> None:
         self.mechanism = mechanism
         self.user = user
         self.password = password
+        self.claims = {"sub": user} if claims is None else claims
 
-    def new_exchange(self) -> PlainClient | ScramClient:
+    def new_exchange(self) -> PlainClient | ScramClient | OAuthClient:
         """A new exchange with a broker."""
         if self.mechanism == PLAIN:
             return PlainClient(self.user, self.password)
+        if self.mechanism == OAUTHBEARER:
+            import time
+
+            from kwire.security.oauth import OAuthClient, unsecured_token
+
+            return OAuthClient(self.user, unsecured_token(self.claims, time.time()))
         from random import SystemRandom
 
         from kwire.security.scram import ScramClient
@@ -57,7 +69,8 @@ def client_config(
     credentials: Credentials | None,
     certificates: Certificates | None = None,
 ) -> dict[str, Any]:
-    """What a client of this kind (`KINDS`) is configured with: texts, and aiokafka's `ssl_context`.
+    """What a client of this kind (`KINDS`) is configured with: texts, aiokafka's `ssl_context`, and objects that make
+    tokens.
 
     `credentials` None: no log-in. `certificates` None: no TLS. KeyError."""
     if kind not in KINDS:
@@ -71,7 +84,9 @@ def client_config(
         found["security.protocol"] = protocol
     if certificates is not None and not is_python:
         found |= _tls_of_java(certificates) if kind == "java" else _tls_of_librdkafka(certificates)
-    if credentials is not None:
+    if credentials is not None and credentials.mechanism == OAUTHBEARER:
+        found |= _token_of(kind, credentials)
+    elif credentials is not None:
         found |= (
             _login_of_java(credentials) if kind == "java" else _login_of(credentials, is_python)
         )
@@ -99,6 +114,26 @@ def _login_of_java(credentials: Credentials) -> dict[str, str]:
         "sasl.mechanism": credentials.mechanism,
         "sasl.jaas.config": f"{module} required username={user} password={password};",
     }
+
+
+def _token_of(kind: str, credentials: Credentials) -> dict[str, Any]:
+    """What a client needs to make unsecured tokens; the mechanism alone if it has to get signed ones somewhere."""
+    name = credentials.user
+    found: dict[str, Any] = {"sasl.mechanism": OAUTHBEARER}
+    if kind == "java":
+        module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+        option = f" unsecuredLoginStringClaim_sub={_quoted(name)}" if name else ""
+        found["sasl.jaas.config"] = f"{module}{option};"
+    elif not name:
+        pass
+    elif kind == "librdkafka":
+        found["enable.sasl.oauthbearer.unsecure.jwt"] = "true"
+        found["sasl.oauthbearer.config"] = f"principal={name}"
+    else:
+        from kwire.security.oauth_clients import token_provider
+
+        found["sasl.oauth.token.provider"] = token_provider(kind, name)
+    return found
 
 
 def _tls_of_java(files: Certificates) -> dict[str, str]:

@@ -16,7 +16,7 @@ from kwire.protocol.errors import MalformedMessage
 from kwire.replication.core.metadata import SCRAM_RESOURCE
 from kwire.replication.core.scram_credentials import Credential, new_salt
 from kwire.security.login import COMPLETE, HANDSHAKE, Login
-from kwire.security.mechanism import PLAIN, PlainServer
+from kwire.security.mechanism import OAUTHBEARER, PLAIN, PlainServer
 from kwire.security.scram import ScramServer
 from kwire.session import API_VERSIONS, Request, Session, Sessions
 
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from kwire.protocol.language.schema import Message
     from kwire.protocol.schemas.sasl import SaslHandshakeRequest
     from kwire.security.client import Credentials
+    from kwire.security.delegation import DelegationTokens
     from kwire.security.login import Outcome
     from kwire.security.mechanism import Exchange
+    from kwire.security.oauth import Token
     from kwire.security.settings import ListenerSettings
 
 _MIN_INTERVAL_MS = 1000
@@ -38,13 +40,15 @@ _MIN_INTERVAL_MS = 1000
 
 
 class _Identity:
-    """Who has logged in on a connection. `expires_ms`: on the clock, None: never."""
+    """Who has logged in on a connection. `expires_ms`: on the clock, None: never. `by_token`: a delegation token."""
 
-    __slots__ = ("began_ms", "expires_ms", "mechanism", "user")
+    __slots__ = ("began_ms", "by_token", "expires_ms", "mechanism", "user")
 
-    def __init__(self, mechanism: str, user: str, expires_ms: int | None, began_ms: int) -> None:
-        self.mechanism = mechanism
-        self.user = user
+    def __init__(self, exchange: Exchange, expires_ms: int | None, began_ms: int) -> None:
+        assert exchange.user is not None
+        self.mechanism = exchange.mechanism
+        self.user = exchange.user
+        self.by_token = exchange.by_token
         self.expires_ms = expires_ms
         self.began_ms = began_ms
 
@@ -70,6 +74,7 @@ class Gate(Sessions):
         "_own",
         "_present",
         "_random",
+        "_tokens",
         "listeners",
         "on_admitted",
     )
@@ -89,6 +94,7 @@ class Gate(Sessions):
         self._random = random
         self._own: dict[Credentials, Credential] = {}
         """Of the nodes themselves, until the journal has theirs."""
+        self._tokens: DelegationTokens | None = None
         self.recent = present.recent
         self.listeners = listeners
         self._logins: dict[int, Login] = {}
@@ -111,9 +117,43 @@ class Gate(Sessions):
     def _exchange(self, settings: ListenerSettings, mechanism: str) -> Exchange:
         if mechanism == PLAIN:
             return PlainServer(settings.plain_users)
+        if mechanism == OAUTHBEARER:
+            return self._token_exchange(settings)
         return ScramServer(
-            mechanism, lambda user: self._credential(settings, mechanism, user), self._random
+            mechanism,
+            lambda user: self._credential(settings, mechanism, user),
+            self._random,
+            lambda token_id: self._delegation_token(mechanism, token_id),
         )
+
+    def _delegation_token(
+        self, mechanism: str, token_id: str
+    ) -> tuple[Credential, str, int] | None:
+        if self._tokens is None:
+            from kwire.security.delegation import DelegationTokens
+
+            node = self._node
+            self._tokens = DelegationTokens(
+                node.config, lambda kind, name: node.metadata.config(kind, name), self._random
+            )
+        return self._tokens.of(mechanism, token_id)
+
+    def is_by_token(self, connection: int) -> bool:
+        """Whether a client has logged in by a delegation token."""
+        identity = self._identities.get(connection)
+        return identity is not None and identity.by_token
+
+    def _token_exchange(self, settings: ListenerSettings) -> Exchange:
+        from kwire.security.oauth import OAuthServer
+
+        tokens, clock = settings.tokens, self._node.clock
+        assert tokens is not None
+
+        def validated(text: str) -> Token:
+            # In real time: its issuer's clock is not advanced by tests.
+            return tokens.validated(text, clock.wall_ms - clock.offset_ms, clock.real_ms)
+
+        return OAuthServer(validated)
 
     def _credential(
         self, settings: ListenerSettings, mechanism: str, user: str
@@ -196,11 +236,18 @@ class Gate(Sessions):
         assert exchange is not None and exchange.user is not None
         connection, now_ms = session.connection, self._node.clock.now_ms
         lifetime_ms = self.listeners[session.listener_name].lifetime_ms(exchange.mechanism)
+        has_end = lifetime_ms > 0
+        if exchange.expires_ms is not None:  # of a token, which may be over by the allowed skew
+            wall_ms = self._node.clock.wall_ms
+            if exchange.mechanism == OAUTHBEARER:
+                wall_ms -= self._node.clock.offset_ms  # its issuer's clock is not advanced by tests
+            left_ms = max(0, exchange.expires_ms - wall_ms)
+            lifetime_ms = min(left_ms, lifetime_ms) if has_end else left_ms
+            has_end = True
         before = self._identities.get(connection)
         self._identities[connection] = _Identity(
-            exchange.mechanism,
-            exchange.user,
-            now_ms + lifetime_ms if lifetime_ms else None,
+            exchange,
+            now_ms + lifetime_ms if has_end else None,
             before.began_ms if before else now_ms - _MIN_INTERVAL_MS,
         )
         session.principal = f"User:{exchange.user}"
@@ -208,8 +255,8 @@ class Gate(Sessions):
         self.by_connection.pop(connection, None)
         session.sessions = self._present
         self._present.by_connection[connection] = session
-        if lifetime_ms:
-            self._node.timers.schedule(
+        if has_end:
+            self._node.timers.schedule_real(
                 ("session", connection), now_ms + lifetime_ms, lambda: self._expire(session)
             )
         if before is None:
@@ -231,10 +278,13 @@ class Gate(Sessions):
             if header.api_key != ApiKey.SASL_HANDSHAKE:
                 raise MalformedMessage("no log-in")
         except MalformedMessage:
-            limit = self.listeners[session.listener_name].lifetime_ms(
-                self._identities[session.connection].mechanism
-            )
-            self.close(session, f"no log-in again within connections.max.reauth.ms={limit}")
+            identity = self._identities[session.connection]
+            mechanism = identity.mechanism
+            limit = self.listeners[session.listener_name].lifetime_ms(mechanism)
+            within = f"within connections.max.reauth.ms={limit}"
+            if mechanism == OAUTHBEARER or identity.by_token:
+                within = "before its token had expired" + (f", or {within}" if limit else "")
+            self.close(session, f"no log-in again {within}")
             return
         identity = self._identities[session.connection]
         identity.began_ms = self._node.clock.now_ms
@@ -272,7 +322,7 @@ class Gate(Sessions):
             request = session.in_flight = Request(header, session, self._node)
         key = "login", session.connection
         timers = self._node.timers
-        timers.schedule(
+        timers.schedule_real(
             key,
             self._node.clock.now_ms + delay_ms,
             lambda: self._end(session, request, outcome, reason),

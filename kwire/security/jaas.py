@@ -1,6 +1,7 @@
-"""JAAS configurations as Kafka's keys have them: a login module and its options.
+"""JAAS configurations: a login module and its options, as Kafka's keys have it, and files of sections with several.
 
-Answers to org.apache.kafka.common.security.{JaasConfig,JaasContext}. Left out: files (java.security.auth.login.config).
+Answers to org.apache.kafka.common.security.{JaasConfig,JaasContext}; the files are those of Java's
+com.sun.security.auth.login.ConfigFile, without its expansion of properties. No I/O.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ class Module:
         found = self.options.items()
         return {key.removeprefix("user_"): it for key, it in found if key.startswith("user_")}
 
+    def to_text(self) -> str:
+        """The module as `parse_module` reads it."""
+        words = [f'{key}="{_escaped(value)}"' for key, value in self.options.items()]
+        return " ".join([self.name, "required", *words]) + ";"
+
 
 def parse_module(text: str) -> Module:
     """The only module of a property. ValueError, whose text has none of the values."""
@@ -48,8 +54,28 @@ def parse_module(text: str) -> Module:
     return modules[0]
 
 
-def _modules(tokens: Iterator[tuple[str, str]]) -> Iterator[Module]:
+def parse_sections(text: str) -> dict[str, list[Module]]:
+    """The login modules of each section of a file, by its name. ValueError, whose text has none of the values."""
+    tokens = _tokens(text)
+    sections: dict[str, list[Module]] = {}
     for kind, name in tokens:
+        if kind == "sign" or next(tokens, None) != ("sign", "{"):
+            raise ValueError("expected a section, NAME { … };")
+        if name in sections:
+            raise ValueError(f"it has two sections {name}")
+        try:
+            sections[name] = list(_modules(tokens, is_section=True))
+        except ValueError as error:
+            raise ValueError(f"section {name}: {error}") from None
+        if next(tokens, None) != ("sign", ";"):
+            raise ValueError(f"section {name} does not end with }};")
+    return sections
+
+
+def _modules(tokens: Iterator[tuple[str, str]], *, is_section: bool = False) -> Iterator[Module]:
+    for kind, name in tokens:
+        if is_section and (kind, name) == ("sign", "}"):
+            return
         if kind == "sign":
             raise ValueError(f"expected a login module, not {name!r}")
         flag = next(tokens, ("", ""))[1]
@@ -66,6 +92,15 @@ def _modules(tokens: Iterator[tuple[str, str]]) -> Iterator[Module]:
         else:
             raise ValueError("it does not end with a semicolon")
         yield Module(name.rpartition(".")[2], options)
+    if is_section:
+        raise ValueError("it does not end")
+
+
+def _escaped(text: str) -> str:
+    """A value between quotation marks."""
+    for character, written in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n")):
+        text = text.replace(character, written)
+    return text
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:

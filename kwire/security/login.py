@@ -181,7 +181,9 @@ class Login:
             from kwire.protocol.schemas.api_versions import ApiVersionsResponse
 
             response = ApiVersionsResponse(error_code=int(ErrorCode.ILLEGAL_SASL_STATE))
-        return self._fail(f"{name} in its log-in", header, response)
+        refused = self.exchange and self.exchange.refused
+        why = f", after this: {refused}" if refused else ""
+        return self._fail(f"{name} in its log-in{why}", header, response)
 
     def _take_bare(self, token: bytes) -> Outcome:
         try:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PLAIN = "PLAIN"
+OAUTHBEARER = "OAUTHBEARER"
 _SHOWN_CHARACTERS = 40
 
 
@@ -31,11 +32,16 @@ class SaslFailure(Exception):
 
 
 class Exchange:
-    """One half of an exchange of tokens. `user`: who has logged in, None until it is complete."""
+    """One half of an exchange of tokens. `user`: who has logged in, None until it is complete. `expires_ms`: when what
+    the user has shown expires, in ms since the epoch; None: never. `by_token`: that is a delegation token. `refused`:
+    why a token was refused after which another may follow."""
 
     def __init__(self, mechanism: str) -> None:
         self.mechanism = mechanism
         self.user: str | None = None
+        self.expires_ms: int | None = None
+        self.by_token = False
+        self.refused: str | None = None
 
     def evaluate(self, token: bytes) -> bytes | None:
         """The answer to a token of the other side. SaslFailure ends the exchange."""

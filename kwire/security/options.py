@@ -9,6 +9,7 @@ from kwire.replication.core.types import (
     TLS_KEY,
     USERS_KEY,
 )
+from kwire.security.mechanism import OAUTHBEARER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
 
     from kwire.security.certificates import Certificates
     from kwire.security.client import Credentials
+    from kwire.security.settings import ListenerSettings
 
-CHOICES = ("plain", "scram-sha-256", "scram-sha-512")
+CHOICES = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer")
+TOKENS = CHOICES[3]
+"""Whoever comes says by an unsecured token who that is."""
+DEFAULT_CLIENT = "client"
+"""Whose unsecured token a client's configuration makes, unless it is said."""
 _PROTOCOLS_KEY = "listener.security.protocol.map"
 
 
@@ -43,7 +49,7 @@ def with_logins(
 ) -> dict[str, str]:
     """The keys of a node whose clients log in by `mechanism`, one of CHOICES, and speak TLS (`tls`: TLS or MTLS).
 
-    The listener asks for it, and another one on this machine, at a port that nobody is told, is for brokers and for
+    The listener asks for it, and another one on this machine, at a port that no client learns, is for brokers and for
     kwire itself. With a mechanism of None the users are those of the listeners in `values`; with `tls`, listeners that
     ask for TLS are left as they are. ValueError with one line."""
     found = dict(values)
@@ -61,7 +67,9 @@ def with_logins(
             _guard(found, tls, names)
         if tls is None or names:
             return found
-    elif not users:
+    elif mechanism == TOKENS and users:
+        raise ValueError(f"sasl {TOKENS} has no users: a client's token says who it is")
+    elif not users and mechanism != TOKENS:
         raise ValueError(f"sasl {mechanism} needs a user, NAME:SECRET")
     elif "sasl.enabled.mechanisms" in found:
         raise ValueError("sasl and sasl.enabled.mechanisms are given: give one of them")
@@ -85,6 +93,10 @@ def _lock(values: dict[str, str], mechanism: str | None, tls: str | None) -> Non
     values["inter.broker.listener.name"] = INTERNAL_LISTENER
     if mechanism is not None:
         values["sasl.enabled.mechanisms"] = mechanism.upper()
+    if mechanism == TOKENS:
+        module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+        key = f"listener.name.{name.lower()}.{TOKENS}.sasl.jaas.config"
+        values.setdefault(key, f"{module} required;")
     values.pop("security.inter.broker.protocol", None)
     if tls is not None:
         _guard(values, tls, [name])
@@ -92,10 +104,7 @@ def _lock(values: dict[str, str], mechanism: str | None, tls: str | None) -> Non
 
 def _with_tls(values: Mapping[str, str]) -> list[str]:
     """The listeners that ask for TLS."""
-    protocols = _protocols(values)
-    items = values.get("listeners", "").split(",")
-    names = [item.partition("://")[0].strip().upper() for item in items]
-    return [name for name in names if protocols.get(name, name).endswith("SSL")]
+    return [name for name, it in listener_protocols(values).items() if it.endswith("SSL")]
 
 
 def _guard(values: dict[str, str], tls: str, names: list[str]) -> None:
@@ -113,10 +122,17 @@ def _protocols(values: Mapping[str, str]) -> dict[str, str]:
     return {name: protocol for name, _, protocol in pairs}
 
 
+def listener_protocols(values: Mapping[str, str]) -> dict[str, str]:
+    """The security protocols of the listeners in a node's keys, by their names in capitals."""
+    protocols = _protocols(values)
+    items = values.get("listeners", "").split(",")
+    names = [item.partition("://")[0].strip().upper() for item in items]
+    return {name: protocols.get(name, name) for name in names}
+
+
 def protocol_of(values: Mapping[str, str]) -> str:
     """The security protocol of the first listener in a node's keys."""
-    first = values.get("listeners", "").partition("://")[0].strip().upper()
-    return _protocols(values).get(first, first)
+    return next(iter(listener_protocols(values).values()))
 
 
 def certificates_in(values: Mapping[str, str]) -> Certificates | None:
@@ -159,9 +175,23 @@ def credentials_in(values: Mapping[str, str], user: str | None) -> Credentials |
         return None
     config = BrokerConfig(values)
     settings = listener_settings(config, first)
+    if settings.mechanisms[0] == OAUTHBEARER:
+        return _token_of(settings, user)
     known = {**settings.plain_users, **given_users(config)}
     if user is None:
         user = next(iter(known), "")
     if user not in known:
         raise ValueError(f"user: the cluster has no user {user!r}")
     return Credentials(settings.mechanisms[0], user, known[user])
+
+
+def _token_of(settings: ListenerSettings, user: str | None) -> Credentials:
+    """The credentials of whoever has a token. ValueError where signed ones are asked for, and a user is named."""
+    from kwire.security.client import Credentials
+
+    assert settings.tokens is not None
+    if not settings.tokens.is_signed:
+        return Credentials(OAUTHBEARER, DEFAULT_CLIENT if user is None else user, "")
+    if user is not None:
+        raise ValueError(f"user: kwire signs no token of {user!r}")
+    return Credentials(OAUTHBEARER, "", "")

@@ -1,7 +1,8 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802) as Kafka speaks them: both halves of the exchange.
 
 Answers to ScramMessages, ScramSaslServer and ScramSaslClient of org.apache.kafka.common.security.scram.internals.
-Left out: channel binding (as in Kafka) and delegation tokens (`tokenauth=true` is an unknown user).
+Left out: channel binding (as in Kafka). A client whose first message has `tokenauth=true` shows a delegation token: its
+name is the token's id, its password the token's HMAC in base64, and who comes in is the token's owner.
 
 Invariants: a password is not kept, and no text of a `SaslFailure` has a secret; keys are compared in
 constant time; a server's nonce is new for each exchange.
@@ -51,15 +52,22 @@ class ScramServer(Exchange):
     """The server's half: two tokens of the client, each with an answer."""
 
     def __init__(
-        self, mechanism: str, credential_of: Callable[[str], Credential | None], random: Random
+        self,
+        mechanism: str,
+        credential_of: Callable[[str], Credential | None],
+        random: Random,
+        token_of: Callable[[str], tuple[Credential, str, int] | None] = lambda _: None,
     ) -> None:
-        """`credential_of`: of a user, None if there is none. `random`: for the nonce."""
+        """`credential_of`: of a user, None if there is none. `random`: for the nonce. `token_of`: of the id of a
+        delegation token: its credential, its owner's name, when it expires (Unix ms)."""
         super().__init__(mechanism)
         self._credential_of = credential_of
+        self._token_of = token_of
         self._own_nonce = b64encode(random.randbytes(_NONCE_BYTES)).decode()
         self._credential: Credential | None = None
         self._bare = self._first = self._nonce = ""
         self._name: str | None = None
+        self._owner: tuple[str, int] | None = None  # of a token, and when it expires
 
     def evaluate(self, token: bytes) -> bytes:
         if self._name is None:
@@ -71,9 +79,7 @@ class ScramServer(Exchange):
         if found is None:
             raise SaslFailure("the client's first message is malformed")
         name = found["name"].replace("=2C", ",").replace("=3D", "=")
-        credential = self._credential_of(name)
-        if credential is None or "tokenauth=true" in found["more"].split(","):
-            raise SaslFailure(f"there is no user {shown(name)} for {self.mechanism}")
+        credential = self._sought(name, found["more"])
         authzid = (found["authzid"] or "").replace("=2C", ",").replace("=3D", "=")
         if authzid and authzid != name:
             raise SaslFailure.said(
@@ -87,13 +93,28 @@ class ScramServer(Exchange):
         self._first = f"r={self._nonce},s={salt},i={credential.iterations}"
         return self._first.encode()
 
+    def _sought(self, name: str, extensions: str) -> Credential:
+        """Of the user or the token of that name. SaslFailure."""
+        if _asks_for_token(extensions):
+            token = self._token_of(name)
+            if token is None:
+                raise SaslFailure(f"there is no delegation token {shown(name)}")
+            self._owner = token[1:]
+            return token[0]
+        credential = self._credential_of(name)
+        if credential is None:
+            raise SaslFailure(f"there is no user {shown(name)} for {self.mechanism}")
+        return credential
+
     def _evaluate_final(self, token: bytes, name: str) -> bytes:
         credential, self._credential = self._credential, None  # one try
         assert credential is not None
         found = _FINAL.fullmatch(_text(token))
         if found is None:
             raise SaslFailure("the client's final message is malformed")
-        if not hmac.compare_digest(found["nonce"].encode(), self._nonce.encode()):
+        # As Kafka 3.9, which looks at the server's part: librdkafka before 2.6.1 repeats its own in front of both.
+        own = self._own_nonce
+        if not hmac.compare_digest(found["nonce"][-len(own) :].encode(), own.encode()):
             raise SaslFailure("Invalid client nonce in the final client message.")
         kind = HASHES[self.mechanism]
         signed = f"{self._bare},{self._first},{found['without']}".encode()
@@ -102,8 +123,11 @@ class ScramServer(Exchange):
         client_key = bytes(a ^ b for a, b in zip(signature, proof, strict=False))
         computed = hashlib.new(kind, client_key).digest()
         if len(proof) != len(signature) or not hmac.compare_digest(computed, credential.stored_key):
-            raise SaslFailure(f"wrong password of user {shown(name)}")
+            of = "user" if self._owner is None else "delegation token"
+            raise SaslFailure(f"wrong password of {of} {shown(name)}")
         self.user = name
+        if self._owner is not None:
+            self.by_token, (self.user, self.expires_ms) = True, self._owner
         return b"v=" + b64encode(hmac.digest(credential.server_key, signed, kind))
 
 
@@ -146,6 +170,12 @@ class ScramClient(Exchange):
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
         self._signature = hmac.digest(hmac.digest(salted, b"Server Key", kind), signed, kind)
         return f"{without},p={b64encode(proof).decode()}".encode()
+
+
+def _asks_for_token(extensions: str) -> bool:
+    """Whether a client shows a delegation token (ScramExtensions.tokenAuthenticated)."""
+    found = dict(each.split("=", 1) for each in extensions.split(",") if each)
+    return found.get("tokenauth", "").lower() == "true"
 
 
 def _text(token: bytes) -> str:

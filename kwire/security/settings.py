@@ -17,20 +17,30 @@ from kwire.replication.config.users import given_users
 from kwire.replication.core.scram_credentials import NUMBERS
 from kwire.security.client import Credentials
 from kwire.security.jaas import Module, parse_module
-from kwire.security.mechanism import PLAIN
+from kwire.security.mechanism import OAUTHBEARER, PLAIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-MECHANISMS = (PLAIN, *NUMBERS)
-_MODULES = {PLAIN: "PlainLoginModule", **dict.fromkeys(NUMBERS, "ScramLoginModule")}
+    from kwire.security.oauth import UnsecuredTokens
+    from kwire.security.signed_tokens import SignedTokens
+
+MECHANISMS = (PLAIN, *NUMBERS, OAUTHBEARER)
+MODULES = {
+    PLAIN: "PlainLoginModule",
+    **dict.fromkeys(NUMBERS, "ScramLoginModule"),
+    OAUTHBEARER: "OAuthBearerLoginModule",
+}
+"""The login module of each mechanism."""
+_CLAIM = "unsecuredLoginStringClaim_"
 _LEFT_OUT = {"GSSAPI": " (Kerberos)"}
 
 
 class ListenerSettings:
-    """Of one SASL listener. `plain_users`: their passwords. `own`: of the nodes themselves, who have to come in
-    before users of SCRAM are known, which the controller sends over these connections. Secrets: not shown."""
+    """Of one SASL listener. `plain_users`: their passwords. `tokens`: of OAUTHBEARER, which it takes. `own`: of the
+    nodes themselves, who have to come in before users of SCRAM are known, which the controller sends over these
+    connections. Secrets: not shown."""
 
     __slots__ = (
         "_lifetimes_ms",
@@ -39,6 +49,7 @@ class ListenerSettings:
         "mechanisms",
         "own",
         "plain_users",
+        "tokens",
     )
 
     def __init__(
@@ -55,6 +66,7 @@ class ListenerSettings:
         self.failure_delay_ms = failure_delay_ms
         self._lifetimes_ms = lifetimes_ms
         self.own: Credentials | None = None
+        self.tokens: UnsecuredTokens | SignedTokens | None = None
 
     def lifetime_ms(self, mechanism: str) -> int:
         """How long a session lasts after a log-in; 0: without end."""
@@ -79,16 +91,24 @@ def listener_settings(config: BrokerConfig, listener: str) -> ListenerSettings:
             raise ConfigError(key, text, f"{reason}; listener {listener} can have {known}")
     users = given_users(config)
     plain_users = dict(users) if PLAIN in mechanisms else {}
+    tokens = None
     for mechanism in mechanisms:
-        module = _module(config, listener, mechanism, needed=not users)
+        is_oauth = mechanism == OAUTHBEARER
+        module = _module(config, listener, mechanism, needed=not users or is_oauth)
         if mechanism == PLAIN and module is not None:
             plain_users.update(module.users())
+        elif is_oauth and module is not None:
+            from kwire.security.oauth_settings import tokens_of
+
+            tokens = tokens_of(config, listener, module)
     lifetimes = {
         each: _number(config, listener, each, "connections.max.reauth.ms") for each in mechanisms
     }
     size = _number(config, listener, None, "sasl.server.max.receive.size")
     delay = _number(config, listener, None, "connection.failed.authentication.delay.ms")
-    return ListenerSettings(mechanisms, plain_users, lifetimes, size, delay)
+    found = ListenerSettings(mechanisms, plain_users, lifetimes, size, delay)
+    found.tokens = tokens
+    return found
 
 
 def inter_broker_login(config: BrokerConfig, listener: str) -> Credentials:
@@ -119,21 +139,44 @@ def node_login(config: BrokerConfig, listener: str, mechanism: str) -> Credentia
     """The credentials of a node's JAAS line, by which it logs in at the same listener of others. ConfigError."""
     module = _module(config, listener, mechanism, needed=True)
     assert module is not None
+    if mechanism == OAUTHBEARER:
+        return _own_token(config, listener, module)
     name, password = module.options.get("username"), module.options.get("password")
     if name is None or password is None:
-        key = _jaas_key(listener, mechanism)
+        key = jaas_key(listener, mechanism)
         reason = "username and password are needed: brokers log in at each other by them"
         raise ConfigError(key, "[hidden]", reason)
     return Credentials(mechanism, name, password)
 
 
-def _jaas_key(listener: str, mechanism: str) -> str:
+def _own_token(config: BrokerConfig, listener: str, module: Module) -> Credentials:
+    """A node's own unsecured token. ConfigError."""
+    from kwire.security.oauth_settings import tokens_of
+
+    key = jaas_key(listener, OAUTHBEARER)
+    if tokens_of(config, listener, module).is_signed:
+        reason = "kwire's brokers fetch no signed tokens: let them log in by another mechanism or at another listener"
+        raise ConfigError(key, "[hidden]", reason)
+    claims = {
+        option.removeprefix(_CLAIM): text
+        for option, text in module.options.items()
+        if option.startswith(_CLAIM)
+    }
+    name = claims.get(module.options.get("unsecuredLoginPrincipalClaimName", "sub"))
+    if not name:
+        reason = f"{_CLAIM}sub is needed: brokers log in at each other by it"
+        raise ConfigError(key, "[hidden]", reason)
+    return Credentials(OAUTHBEARER, name, "", claims)
+
+
+def jaas_key(listener: str, mechanism: str) -> str:
+    """The key of a mechanism's login module at a listener."""
     return f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
 
 
 def _module(config: BrokerConfig, listener: str, mechanism: str, *, needed: bool) -> Module | None:
     """The login module of a mechanism. ConfigError when it is needed and not there, or not right."""
-    key = _jaas_key(listener, mechanism)
+    key = jaas_key(listener, mechanism)
     text = config.text(key)
     if text is None:
         if not needed:
@@ -143,8 +186,8 @@ def _module(config: BrokerConfig, listener: str, mechanism: str, *, needed: bool
         module = parse_module(text)
     except ValueError as error:
         raise ConfigError(key, "[hidden]", str(error)) from None
-    if module.name != _MODULES[mechanism]:
-        reason = f"the login module of {mechanism} is {_MODULES[mechanism]}, not {module.name}"
+    if module.name != MODULES[mechanism]:
+        reason = f"the login module of {mechanism} is {MODULES[mechanism]}, not {module.name}"
         raise ConfigError(key, "[hidden]", reason)
     return module
 

@@ -4,6 +4,8 @@
 """
 
 __all__ = [
+    "access.jaas_file",
+    "clock.advanced",
     "connection_log",
     "descriptors",
     "directory_lock",
@@ -14,9 +16,11 @@ __all__ = [
     "link_rules",
     "listeners",
     "log_dirs",
+    "log_file",
     "logs",
     "node",
     "ports",
     "temporary",
+    "tls.context",
     "tls.made",
 ]

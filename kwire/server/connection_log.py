@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 
+from kwire.replication.core.types import ANONYMOUS
 from kwire.server.events import NodeEvent
 from kwire.server.listeners import format_address
 from kwire.server.logs import event
@@ -28,7 +29,6 @@ QUIET_MS = 60_000
 ABORTED_QUIET_MS = 1000
 """How long connections that are closed for the same kind of reason are only counted."""
 _MAX_REMEMBERED = 1000
-ANONYMOUS = "User:ANONYMOUS"
 
 TLS, HTTP, SASL = "TLS", "HTTP", "SASL"
 _METHODS = (

@@ -25,6 +25,24 @@ class NodeEvent:
     """A node accepts connections. `advertised`: the address that clients are given."""
     CERTIFICATES_MADE = EventType(INFO, "certificates are in {directory}", "option")
     """`--tls`, `--mtls`, or `KWIRE_TLS` in a container: clients trust `ca.pem` there."""
+    TOKEN_KEYS_NOT_READ = EventType(
+        WARNING, "the keys of signed tokens cannot be read from {url}: {detail}", "node_id"
+    )
+    """What `sasl.oauthbearer.jwks.endpoint.url` names does not answer, or with something else. The keys from before
+    stay.
+    To do: mend the server; a broker asks again after `sasl.oauthbearer.jwks.endpoint.refresh.ms`."""
+    STORES_EXCHANGED = EventType(
+        INFO, "new connections use the changed key stores", "node_id", "listener"
+    )
+    """Keys of a listener's key store or trust store were changed (AlterConfigs), or its file was, and has been read."""
+    STORES_KEPT = EventType(
+        WARNING,
+        "the changed key stores cannot be used, the earlier ones are: {detail}",
+        "node_id",
+        "listener",
+    )
+    """A file of a key store or trust store was changed, and is wrong.
+    To do: correct it, and give the broker its keys again (`kafka-configs --alter`)."""
     LOG_DIRS_LOADED = EventType(
         INFO, "log directory loaded", "log_dir", "cluster_id", "node_id", "logs"
     )
@@ -33,11 +51,11 @@ class NodeEvent:
     """A broker cannot reach the controller yet: logged once, a second after the start.
     To do: start the controller; check `--controller`."""
     REGISTRATION_REFUSED = EventType(
-        WARNING,
-        "waiting: the controller at {address} answers {error}; is another broker {node_id} alive?",
+        WARNING, "waiting: the controller at {address} answers {error}; {detail}", "node_id"
     )
     """The controller does not take up the broker. DUPLICATE_BROKER_REGISTRATION: a second broker of that id was
-    started, or the first one has just been killed; then it passes by itself."""
+    started, or the first one has just been killed; then it passes by itself. CLUSTER_AUTHORIZATION_FAILED: its user is
+    not in the `super.users` of the controller."""
     NODE_STOPPED = EventType(INFO, "stopped", "node_id")
     """A clean stop is complete."""
     NODE_DIED = EventType(ERROR, "{node} has ended ({detail}); {others}", "node_id")
@@ -67,6 +85,9 @@ class NodeEvent:
     """Keys that were given and that kwire does not act on, with values other than Kafka's default. Keys that only tune
     a broker are not named. `keys`: as they were written, in a container the variables.
     To do: leave them out; `kwire config --unused` lists all keys without effect."""
+    ACCESS_RULES_DOUBTFUL = EventType(WARNING, "access rules: {detail}")
+    """With `--acl` or `authorizer.class.name`: every client is ANONYMOUS, or nobody can be the super user.
+    To do: give `--sasl` and `--user`, or `--mtls`; correct `--super-user` (`super.users`)."""
     ISOLATION_WITHOUT_EFFECT = EventType(
         WARNING,
         "isolation process has no effect with a single broker, which is one process in any case",
@@ -136,6 +157,8 @@ class NodeEvent:
     """A node is about to be suspended."""
     RESUME_REQUESTED = EventType(INFO, "control: resume {role} {node_id}")
     """A suspended node is about to go on."""
+    CLOCK_ADVANCED = EventType(INFO, "control: advance the clock by {by}")
+    """The time of all nodes is about to be moved on."""
     CUT_REQUESTED = EventType(INFO, f"control: cut {_SIDES}")
     """The network between two sets of nodes is about to be cut. `nodes`, `others`: their ids."""
     DELAY_REQUESTED = EventType(INFO, f"control: delay {_SIDES} by {{delay_ms}} ms")
@@ -149,6 +172,10 @@ class NodeEvent:
     """`elect` was called. `leader`: this replica; null: by Kafka's rules. Its result is LEADER_ELECTED."""
     RESET_REQUESTED = EventType(INFO, "control: reset")
     """The cluster is about to be emptied, and its nodes and links repaired."""
+    SNAPSHOT_SAVED = EventType(INFO, "control: snapshot {snapshot} saved", "size_bytes", "held_ms")
+    """A snapshot was saved. `snapshot`: its name; `held_ms`: how long the nodes stood still for it."""
+    SNAPSHOT_RESTORED = EventType(INFO, "control: restore snapshot {snapshot}")
+    """All nodes are about to be killed, to start again with the data of a snapshot."""
 
     # --- SIGUSR1
 

@@ -43,7 +43,7 @@ from kwire.server.flushes import (
     flush_file,
     write_durably,
 )
-from kwire.server.log_file import FileLogFile, write_all
+from kwire.server.log_file import FileLogFile, open_file, write_all
 from kwire.server.new_names import NewNames, make_directories
 
 TYPE_CHECKING = False
@@ -101,10 +101,7 @@ class FileLogStore:
                 for directory in list(self._newborn):
                     self.make_files(directory)
         finally:
-            for file in self._open:
-                with suppress(OSError):  # the disk may have failed
-                    file.release()
-            self._open.clear()
+            self.release_files()
             self._files.clear()
             if self._lock_fd >= 0:
                 os.close(self._lock_fd)
@@ -126,14 +123,14 @@ class FileLogStore:
             if not file.is_made:
                 os.close(self.open_descriptor(file.path, os.O_RDWR | os.O_CREAT))
                 file.is_made = True
-                self._add_name(file.path)
+                self.add_name(file.path)
         del self._newborn[directory]
 
     def _make_dirs_of(self, topic: str) -> None:
         for directory in sorted(self._unmade[topic]):
             with suppress(FileExistsError):
                 os.mkdir(self.full_path(directory))
-            self._add_name(directory)
+            self.add_name(directory)
             self._forget_unmade(directory)
 
     def _forget_unmade(self, path: str) -> None:
@@ -158,7 +155,7 @@ class FileLogStore:
     def flush_together(self) -> AbstractContextManager[None]:
         return DelayedFlushes(self) if self.fsync else nullcontext()
 
-    def _add_name(self, path: str) -> None:
+    def add_name(self, path: str) -> None:
         if self._names is not None:
             self._names.add(path)
 
@@ -189,7 +186,7 @@ class FileLogStore:
         except FileExistsError:
             return
         self._newborn[path] = {}
-        self._add_name(path)
+        self.add_name(path)
 
     def open(self, path: str, *, create: bool = False) -> FileLogFile:
         directory, _, name = path.rpartition("/")
@@ -202,10 +199,10 @@ class FileLogStore:
         elif file is None:
             self.make_files(directory)
             check_path(path)
-            fd = self.open_descriptor(path, os.O_RDWR | (os.O_CREAT if create else 0))
-            file = FileLogFile(self, path, fd, os.fstat(fd).st_size)
+            fd, size = open_file(self, path, os.O_RDWR | (os.O_CREAT if create else 0))
+            file = FileLogFile(self, path, fd, size)
             if not file.size:
-                self._add_name(path)  # possibly new
+                self.add_name(path)  # possibly new
             in_directory[name] = file
             self.remember(file, fd)
         return file
@@ -217,7 +214,7 @@ class FileLogStore:
             os.close(self.open_descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return False
-        self._add_name(path)
+        self.add_name(path)
         self._unflushed.add(path)
         return True
 
@@ -279,7 +276,7 @@ class FileLogStore:
         os.close(fd)
         os.rename(temporary, full)
         self._drop(path)
-        self._add_name(path)
+        self.add_name(path)
         if flush and self.fsync:
             self.flush_names(path)
             self._unflushed.discard(path)
@@ -465,10 +462,14 @@ class FileLogStore:
         except OSError as error:
             if not (self._open and is_shortage(error)):
                 raise
-        for file in self._open:
-            file.release()
-        self._open.clear()
+        self.release_files()
         return os.open(full, flags | os.O_CLOEXEC, 0o644)
+
+    def release_files(self) -> None:
+        for file in self._open:
+            with suppress(OSError):  # the disk may have failed
+                file.release()
+        self._open.clear()
 
     def remember(self, file: FileLogFile, fd: int) -> None:
         """Track an open descriptor; close the least recently used ones if there are too many."""

@@ -15,8 +15,13 @@ import socket
 from errno import EADDRINUSE
 
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
-from kwire.replication.core.types import SASL_PLAINTEXT, SECURITY_PROTOCOLS
-from kwire.server.descriptors import is_shortage, limit_of_connections
+from kwire.replication.core.types import (
+    AUTHORIZER_KEY,
+    INTERNAL_LISTENER,
+    SASL_PLAINTEXT,
+    SECURITY_PROTOCOLS,
+)
+from kwire.server.descriptors import is_shortage
 from kwire.server.errors import NodeError
 
 TYPE_CHECKING = False
@@ -219,9 +224,11 @@ def inter_broker_listener(config: BrokerConfig, listeners: list[Listener]) -> Li
 
 
 def own_listener(config: BrokerConfig, listeners: list[Listener]) -> Listener:
-    """The listener for kwire itself: the first one, or that for brokers if the first asks for a log-in or for TLS."""
-    own = listeners[0]
-    return own if own.is_plaintext else inter_broker_listener(config, listeners)
+    """The listener for kwire itself: not the first one if that asks for a log-in or for TLS, or clients need rights."""
+    if listeners[0].is_plaintext and not config.static.get(AUTHORIZER_KEY):
+        return listeners[0]
+    internal = [each for each in listeners if each.name == INTERNAL_LISTENER]
+    return internal[0] if internal else inter_broker_listener(config, listeners)
 
 
 def own_address(config: BrokerConfig, listeners: list[Listener]) -> tuple[str, int]:
@@ -347,47 +354,3 @@ def backlog_of(config: BrokerConfig) -> int:
     Kafka has a thread that does nothing but accept; here its default of 50 would be full whenever the
     loop is busy for a moment, and a client whose SYN is dropped tries again after a second."""
     return max(config.socket_listen_backlog_size, _BACKLOG_MIN)
-
-
-class ConnectionLimits:
-    """Counts a node's connections, and refuses those above a limit (kafka.network.ConnectionQuotas)."""
-
-    def __init__(self, config: BrokerConfig) -> None:
-        self._config = config
-        self._overrides = _limits_by_host(config.max_connections_per_ip_overrides)
-        self._descriptors = limit_of_connections()
-        self._count = 0
-        self._by_host: dict[str, int] = {}
-
-    def refusal(self, connection: Connection) -> str | None:
-        """Why a new connection is one too many; None if it is not."""
-        config, host = self._config, connection.peer_host
-        if connection.transport.get_extra_info("socket").fileno() >= self._descriptors:
-            return "no descriptors are left for connections (ulimit -n)"
-        if self._count >= config.max_connections:
-            return f"max.connections={config.max_connections} reached"
-        limit = self._overrides.get(host, config.max_connections_per_ip)
-        if self._by_host.get(host, 0) >= limit:
-            return f"max.connections.per.ip={limit} reached"
-        return None
-
-    def opened(self, host: str) -> None:
-        """Count a connection, refused or not."""
-        self._count += 1
-        self._by_host[host] = self._by_host.get(host, 0) + 1
-
-    def closed(self, host: str) -> None:
-        self._count -= 1
-        self._by_host[host] -= 1
-        if not self._by_host[host]:
-            del self._by_host[host]
-
-
-def _limits_by_host(text: str) -> dict[str, int]:
-    """Parse max.connections.per.ip.overrides, "host:100,127.0.0.1:200": the limit of each host."""
-    overrides = {}
-    for item in filter(None, text.split(",")):
-        host, _, limit = item.strip().rpartition(":")
-        if host and limit.isdigit():
-            overrides[host] = int(limit)
-    return overrides

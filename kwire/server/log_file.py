@@ -1,9 +1,15 @@
-"""A file of a log on a real disk. Its descriptor may be closed and reopened; the object stays."""
+"""A file of a log on a real disk. Its descriptor may be closed and reopened; the object stays.
+
+A file with more than one link is shared with a snapshot (`kwire.snapshots`), which must not change. It is opened
+for reading only, so that the system refuses a write: the first one makes a copy, under the same name, and goes
+there. Files that nobody shares pay one fstat each time they are opened.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from errno import EBADF
 
 from kwire.replication.core.outbox import Buffer
 
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
 
 _IOV_MAX = 1024
 """The maximal number of parts in one writev on Linux."""
+_COPIED_BYTES = 1 << 20
 
 
 class FileLogFile:
@@ -59,7 +66,11 @@ class FileLogFile:
             written = os.pwritev(fd, buffers, size) if len(buffers) <= _IOV_MAX else 0
             if written != expected:
                 write_all(fd, b"".join(buffers)[written:], size + written)
-        except OSError:
+        except OSError as error:
+            if error.errno == EBADF:  # it was opened for reading only
+                self._make_own(size)
+                self.append(buffers)
+                return
             os.ftruncate(fd, size)
             raise
         self.size = size + expected
@@ -81,6 +92,8 @@ class FileLogFile:
     def truncate(self, size: int) -> None:
         if size < self.size:
             self._cuts += 1
+            if is_shared(self._descriptor()):
+                self._make_own(size)
             os.ftruncate(self._descriptor(), size)
             self.size = size
             self.flushed_size = min(self.flushed_size, size)
@@ -132,6 +145,26 @@ class FileLogFile:
             if size <= self.flushed_size:
                 on_flushed()
 
+    def _make_own(self, size: int) -> None:
+        """Replace a file that a snapshot shares by a copy of its first `size` bytes. OSError: nothing has changed."""
+        full = self._store.full_path(self.path)
+        target = self._store.open_descriptor(
+            f"{self.path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        )
+        try:
+            copy_bytes(self._descriptor(), target, size)
+        except OSError:
+            os.unlink(f"{full}.tmp")
+            raise
+        finally:
+            os.close(target)
+        os.rename(f"{full}.tmp", full)
+        self._store.add_name(self.path)
+        self.close()
+        self._cuts += 1  # a flush that has begun is of the other file
+        self.flushed_size = 0
+        self._reopen()
+
     def close(self) -> None:
         if self._fd >= 0:
             self._store.forget(self)
@@ -150,9 +183,44 @@ class FileLogFile:
     def _reopen(self) -> int:
         if not self.is_made:
             self._store.make_files(self.path.rpartition("/")[0])
-        self._fd = self._store.open_descriptor(self.path, os.O_RDWR)
+        self._fd, _ = open_file(self._store, self.path, os.O_RDWR)
         self._store.remember(self, self._fd)
         return self._fd
+
+
+def open_file(store: FileLogStore, path: str, flags: int) -> tuple[int, int]:
+    """Open a file; return its descriptor, for reading only if a snapshot shares it, and its size."""
+    fd = store.open_descriptor(path, flags)
+    stat = os.fstat(fd)
+    if stat.st_nlink > 1:
+        os.close(fd)
+        fd = store.open_descriptor(path, os.O_RDONLY)
+    return fd, stat.st_size
+
+
+def is_shared(fd: int) -> bool:
+    """Whether a snapshot shares an open file, or did when it was opened."""
+    from fcntl import F_GETFL, fcntl
+
+    return os.fstat(fd).st_nlink > 1 or fcntl(fd, F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+
+
+def copy_bytes(source: int, target: int, size: int) -> None:
+    """Copy the first `size` bytes between two descriptors, sharing blocks where the file system can. OSError."""
+    copy_range = getattr(os, "copy_file_range", None)  # macOS has none
+    done = 0
+    while done < size:
+        try:
+            copied = copy_range(source, target, size - done, done, done) if copy_range else 0
+        except OSError:  # two kinds of file systems
+            copied = 0
+        if not copied:
+            data = os.pread(source, min(size - done, _COPIED_BYTES), done)
+            if not data:
+                return
+            write_all(target, data, done)
+            copied = len(data)
+        done += copied
 
 
 def write_all(fd: int, data: bytes, position: int) -> None:

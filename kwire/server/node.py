@@ -1,7 +1,7 @@
 """A node on an event loop: one broker or controller, its sockets, its clock and its timer.
 
 Corresponds to kafka.network.SocketServer (acceptors, connection quotas, idle expiry) and to start and stop
-of kafka.server.BrokerServer. At `max.connections` Kafka stops accepting, kwire closes the new connection.
+of kafka.server.BrokerServer. Connections above a limit wait, or are closed (`descriptors.py`).
 
 A step: set the clock, pass one event to the core, drain its outbox, write once to every connection
 that has replies. Steps do not nest: a reply that unblocks another connection's next frame puts that
@@ -26,17 +26,11 @@ from kwire.replication.core.clock import Clock
 from kwire.replication.core.outbox import Close, HangUp, Log, Outbox, Ready, Reply, Send
 from kwire.server.connection import Connection
 from kwire.server.connection_log import NODE_STOPS, ConnectionLog
+from kwire.server.descriptors import ConnectionLimits
 from kwire.server.errors import NodeError
 from kwire.server.event_history import NodeEvents
 from kwire.server.events import NodeEvent
-from kwire.server.listeners import (
-    ConnectionLimits,
-    Listener,
-    backlog_of,
-    bind,
-    format_address,
-    parse_listeners,
-)
+from kwire.server.listeners import Listener, backlog_of, bind, format_address, parse_listeners
 from kwire.server.logs import event
 
 TYPE_CHECKING = False
@@ -105,7 +99,7 @@ class Node:
         self._servers: list[asyncio.AbstractServer] = []
         self.connection_log = ConnectionLog(config.node_id, self.name)
         self._last_connection_id = 0
-        self._limits = ConnectionLimits(config)
+        self._limits = ConnectionLimits(self)
         self._dirty: list[Connection] = []
         self._work: deque[Connection] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -155,6 +149,11 @@ class Node:
     def _move(self, state: State) -> None:
         assert self.state in VALID_PREVIOUS_STATES[state], f"{self.state.value} -> {state.value}"
         self.state = state
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it runs requests."""
+        return self.state is SERVING
 
     @property
     def accepts_connections(self) -> bool:
@@ -254,7 +253,8 @@ class Node:
         if self.state is not PAUSED:
             return
         self._move(SERVING)
-        held = [connection for connection in self.connections.values() if connection.held]
+        every, has_to_wait = self.connections.values(), self._limits.have_paused
+        held = [each for each in every if each.held and not has_to_wait(each)]
         for connection in list(self.connections.values()):
             connection.resume_after_pause()
         if self.peers is not None:
@@ -264,6 +264,7 @@ class Node:
         self.tick()
         for connection in held:
             connection.release()
+        self._limits.node_resumed()
 
     def close_sockets(self) -> None:
         """Close the bound sockets after a start that failed between `bind` and `serve`."""
@@ -277,12 +278,10 @@ class Node:
         return (listener.connection_type or Connection)(self, listener, self._last_connection_id)
 
     def connection_made(self, connection: Connection) -> None:
-        host = connection.peer_host
-        refusal = self._refusal(connection)
+        refusal = self._limits.refusal(connection) if self.accepts_connections else NODE_STOPS
         self.connections[connection.id] = connection
-        self._limits.opened(host)
         connection.session = self.broker.connection_opened(
-            connection.id, connection.listener.name, host
+            connection.id, connection.listener.name, connection.peer_host
         )
         connection.last_active_ms = time.monotonic_ns() // 1_000_000
         if self.state is PAUSED:
@@ -291,14 +290,12 @@ class Node:
             connection.close(refusal, abort=True)
         else:
             self.connection_log.opened(connection)
-
-    def _refusal(self, connection: Connection) -> str | None:
-        return self._limits.refusal(connection) if self.accepts_connections else NODE_STOPS
+        self._limits.opened(connection, refusal)
 
     def connection_lost(self, connection: Connection, error: Exception | None) -> None:
         if self.connections.pop(connection.id, None) is None:
             return
-        self._limits.closed(connection.peer_host)
+        self._limits.closed(connection)
         self.connection_log.closed(connection, error)
         self._set_clock()
         self._guard(connection, self.broker.connection_closed, connection.id)

@@ -111,7 +111,7 @@ def unconverged_with_broken_disks(simulation: Simulation) -> str | None:
                 broken = key in manager.offline or _has_met_fault(
                     store, manager.hosted(key), f"{topic.name}-{index}"
                 )
-                # A partition's fault that so far only cleaning or retention has hit, no reader or writer.
+                # A partition's fault that so far only cleaning, retention or a flush has hit, no reader or writer.
                 only_tasks = is_compacted(topic.name) or _has_failed_task(simulation, *key)
                 noticed = key in manager.offline or not only_tasks
                 if broken and noticed and partition.leader == broker_id:
@@ -122,7 +122,11 @@ def unconverged_with_broken_disks(simulation: Simulation) -> str | None:
 
 
 def _has_failed_task(simulation: Simulation, topic: str, index: int) -> bool:
-    return any(f"partition {topic}-{index}:" in text for text in simulation.failed_tasks)
+    names = (
+        f"partition {topic}-{index}:",
+        f"'{topic}-{index}'",
+    )  # of a task; of a flush that was started
+    return any(name in text for text in simulation.failed_tasks for name in names)
 
 
 def _has_met_fault(disks: Disks, hosted: Partition | None, directory: str) -> bool:

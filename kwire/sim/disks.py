@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 
 
 class Disks:
-    """All disks of a machine. `stores`: one per log directory."""
+    """All disks of a machine. `stores`: one per log directory.
+
+    `not_kept`: id and incarnation of brokers whose shutdown a failed disk may have kept from the journal."""
 
     def __init__(self, count: int, wall_ms: Callable[[], int]) -> None:
         self.stores = [MemoryLogStore(wall_ms) for _ in range(count)]
+        self.not_kept: set[tuple[int, int]] = set()
         self._left_over: dict[str, MemoryLogStore] = {}
 
     @property

@@ -256,7 +256,7 @@ class Simulation:
 
     def on_event(self, effect: Log) -> None:
         self.events.add(effect.event.name)
-        if effect.event.name == "STORAGE_TASK_FAILED":
+        if effect.event.name in ("STORAGE_TASK_FAILED", "STORAGE_FAULT"):
             self.failed_tasks.add(effect.text)
         self.invariants.transactions.unfenced.on_event(effect)
 
@@ -337,8 +337,8 @@ class Simulation:
 
     def _topics_made(self) -> bool:
         """Whether all topics exist; sends lost requests again after a while."""
-        controller = self.controller
-        assert controller is not None
+        if (controller := self.controller) is None:
+            return False  # it has resigned, and the other one has not taken over yet
         missing = [t for t in self.plan.topics if t.name not in controller.controller.state.topics]
         if missing and self.schedule.now_us > self._missed_us + 2000 * MS:
             self._missed_us = self.schedule.now_us

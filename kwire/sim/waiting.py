@@ -106,11 +106,12 @@ def _fetched(manager: ReplicaManager, operation: DelayedFetch, now_ms: int) -> s
         if is_there and request.last_fetched_epoch >= 0 and partition.diverges(request):
             return f"{partition} diverges from a reader at {request.fetch_offset}"
         found = _readable(partition, params, request)
-        if (
-            partition.log.config.compact
-            and partition.read_bound(params) == operation._bounds[number]
-        ):
+        is_seen = partition.read_bound(params) == operation._bounds[number]
+        if is_seen and partition.log.config.compact:
             # The cleaner writes batches again, which may be larger then; that is no news.
+            found = min(found, operation._available_bytes[number])
+        if is_seen and params.replica_id >= 0 and manager.throttles is not None:
+            # As in Kafka a follower that was throttled waits its time, also when the throttle ends.
             found = min(found, operation._available_bytes[number])
         readable += found
         if params.min_bytes <= 1 and readable:

@@ -17,11 +17,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kwire.client.connection import Address
     from kwire.client.tls import Trust
     from kwire.launch.running import Running
     from kwire.security.client import Credentials
 
 DEFAULT = "localhost:9092"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Target:
@@ -57,11 +59,14 @@ def find_target(
     trust: Trust | None = None,
 ) -> Target:
     """The cluster at these addresses, or that runs at this port, or the only one that runs."""
-    if bootstrap is not None:
-        return Target(bootstrap, credentials=credentials, trust=trust)
     from kwire.launch.running import all_running, choose
 
-    if port is None:
+    if bootstrap is not None:
+        target = Target(bootstrap, credentials=credentials, trust=trust)
+        running = next((each for each in all_running() if _is_at(each, target.addresses)), None)
+        if running is None or running.addresses == running.bootstrap:
+            return target  # it is another Kafka, or wants no log-in and no TLS
+    elif port is None:
         running = choose(what="--port PORT or --bootstrap HOST:PORT")
     else:
         running = next((each for each in all_running() if port in each.ports), None)
@@ -73,6 +78,13 @@ def find_target(
         return Target(running.bootstrap, running.control, credentials=credentials, trust=trust)
     at = DEFAULT if port is None else f"localhost:{port}"
     return Target(at, guessed=port is None, credentials=credentials, trust=trust)
+
+
+def _is_at(running: Running, addresses: list[Address]) -> bool:
+    """Whether these are clients' addresses of a running cluster, as it names them or by the loopback's names."""
+    own = [parse_address(text) for text in running.bootstrap.split(",")]
+    ports = {port for host, port in own if host in _LOOPBACK}
+    return all(each in own or (each[0] in _LOOPBACK and each[1] in ports) for each in addresses)
 
 
 def _trust_in(running: Running) -> Trust | None:
@@ -98,10 +110,14 @@ def trust_of(ca: str, certificate: str | None, key: str | None) -> Trust:
 
 
 def credentials_of(user: str, mechanism: str) -> Credentials:
-    """The credentials of NAME:SECRET. SettingsError."""
+    """The credentials of NAME:SECRET; of NAME alone, where unsecured tokens say who a client is. SettingsError."""
     from kwire.security.client import Credentials
-    from kwire.security.options import parse_users
+    from kwire.security.options import TOKENS, parse_users
 
+    if mechanism == TOKENS:
+        if not user or ":" in user:
+            raise SettingsError("--user: oauthbearer has no secrets, expected NAME")
+        return Credentials(mechanism.upper(), user, "")
     try:
         ((name, secret),) = parse_users([user]).items()
     except ValueError as error:

@@ -13,6 +13,7 @@ from kwire.replication.config.broker_config import (
 )
 from kwire.replication.config.given import similar_key
 from kwire.replication.config.table import BROKER_KEYS
+from kwire.replication.config.users import is_secret
 from kwire.server.errors import SettingsError
 
 TYPE_CHECKING = False
@@ -25,7 +26,7 @@ def show_config(
 ) -> int:
     """Print key=value lines: of `keys`, else of all that kwire acts on, explicitly set ones first.
 
-    `unused`: the keys without effect instead. Given keys that Kafka does not know are named on
+    Secrets are not shown. `unused`: the keys without effect instead. Given keys that Kafka does not know are named on
     stderr. SettingsError for one in `keys`."""
     values = config_values(config_path, overrides)
     check_security(values)
@@ -46,6 +47,8 @@ def show_config(
             if key not in BROKER_KEYS and key not in OWN_KEYS and not config.is_set(key):
                 raise SettingsError(_unknown(key))
             text = config.text(key)
+            if text and is_secret(key):
+                text = "[hidden]"
             lines.append(f"{key}={'' if text is None else text}")
         for key in config.unknown_keys():
             sys.stderr.write(f"kwire config: {_unknown(key)}\n")

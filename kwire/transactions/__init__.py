@@ -8,5 +8,6 @@ __all__ = [
     "markers",
     "metadata",
     "records",
+    "shard",
     "verification",
 ]  # modules for other rooms

@@ -54,7 +54,7 @@ class InFlight:
         self._timers = timers
         self._peers = peers
         self._timeout_ms = timeout_ms
-        self._deadlines: dict[int, int] = {}  # broker → ms
+        self._deadlines: dict[int, int] = {}  # broker → ms of Clock.real_ms
 
     def is_busy(self, node: int) -> bool:
         """Whether a request to this broker is in flight; there may be one."""
@@ -70,15 +70,15 @@ class InFlight:
             self._timers.cancel((self, node))
             respond(response)
 
-        self._deadlines[node] = self._clock.now_ms + self._timeout_ms
+        self._deadlines[node] = self._clock.real_ms + self._timeout_ms
         self._watch(node)
         self._peers.send(node, self._channel, self._key, self._version, request, responded)
 
     def _watch(self, node: int) -> None:
         def look() -> None:
-            if self._metadata.is_alive(node) and self._clock.now_ms < self._deadlines[node]:
+            if self._metadata.is_alive(node) and self._clock.real_ms < self._deadlines[node]:
                 self._watch(node)
             elif self._peers is not None:
                 self._peers.give_up(node, self._channel)
 
-        self._timers.schedule((self, node), self._clock.now_ms + _WATCH_MS, look)
+        self._timers.schedule_real((self, node), self._clock.now_ms + _WATCH_MS, look)

@@ -236,7 +236,7 @@ class MarkerSender:
                 self._route(transaction, again)
 
             due_ms = self._clock.now_ms + delay_ms
-            self._timers.schedule((transaction, "retry"), due_ms, route)
+            self._timers.schedule_real((transaction, "retry"), due_ms, route)
         transaction.retries[key] = None
 
     def _end_if_written(self, transaction: _Transaction) -> None:

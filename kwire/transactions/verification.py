@@ -215,7 +215,7 @@ class Verifier:
     def _later(self, call: Callable[[], None]) -> None:
         self._retries += 1
         key = (self, "retry", self._retries)
-        self._timers.schedule(key, self._clock.now_ms + self._retry_ms, call)
+        self._timers.schedule_real(key, self._clock.now_ms + self._retry_ms, call)
 
     def _put(self, question: Question) -> None:
         """Find the coordinator, and put the question to it."""

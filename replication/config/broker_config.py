@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterator, Mapping
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.table import BROKER_KEYS, TOPIC_KEYS, Row
 from kwire.replication.core.log_config import FULL, HEADER, OWN_FIELDS, LogConfig
-from kwire.replication.core.types import SECURITY_KEYS, TLS_DIRECTORY_KEY, TLS_KEY, USERS_KEY
+from kwire.replication.core.types import SECURITY_KEYS, SPANS, TLS_DIRECTORY_KEY, TLS_KEY, USERS_KEY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from kwire.replication.config.release import Release
+    from kwire.replication.config.stores import Stores
 
 ConfigValue = int | float | bool | str | list[str] | None
 
@@ -86,7 +87,7 @@ TOPIC_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
 }
 
 # What starts a node reads these out of the given values; broker.id is node.id under its old name.
-KEYS_READ_AS_TEXT = frozenset({"broker.id", "log.dir", "log.dirs"})
+KEYS_READ_AS_TEXT = frozenset({"broker.id", "log.dir", "log.dirs", *SPANS})
 EPOCH_BUMP_KEY = "kwire.leader.epoch.bump.on.isr.shrink"
 """A broker that leaves an ISR raises the leader epoch, as with ZooKeeper; not so with KRaft (KAFKA-15021)."""
 ROLL_KEY = "kwire.log.cleaner.roll.active"
@@ -244,6 +245,8 @@ class BrokerConfig:
     controlled_shutdown_enable: bool
     controlled_shutdown_max_retries: int
     controlled_shutdown_retry_backoff_ms: int
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
     controller_quorum_fetch_timeout_ms: int
     controller_listener_names: str | None
     default_replication_factor: int
@@ -268,6 +271,7 @@ class BrokerConfig:
     log_initial_task_delay_ms: int
     log_retention_check_interval_ms: int
     log_segment_delete_delay_ms: int
+    max_connection_creation_rate: int
     max_connections: int
     max_connections_per_ip: int
     max_connections_per_ip_overrides: str
@@ -318,7 +322,7 @@ class BrokerConfig:
     __slots__ = (
         *_ATTRIBUTES,
         *("_default_log_config", "brokers", "dynamic", "dynamic_default", "listeners_of_change"),
-        *("release", "static"),
+        *("release", "static", "stores"),
     )
 
     def __init__(
@@ -335,9 +339,9 @@ class BrokerConfig:
         self.brokers = brokers
         self.release = release
         self.static: dict[str, str] = dict(values or {})
-        self.dynamic_default: dict[str, str] = {}
-        self.dynamic: dict[str, str] = {}
+        self.dynamic_default, self.dynamic = dict[str, str](), dict[str, str]()
         self.listeners_of_change: list[Callable[[set[str]], None]] = []
+        self.stores: Stores | None = None  # of a broker whose listeners speak TLS
         _check_broker_values(self.static)
         self._pair_ids()
         self._load()
@@ -406,9 +410,8 @@ class BrokerConfig:
             self._load()
             raise
         changed = {key for key in keys if before[key] != self.text(key)}
-        if changed:
-            for listener in self.listeners_of_change:
-                listener(changed)
+        for listener in self.listeners_of_change if changed else ():
+            listener(changed)
 
     def own_flag(self, key: str) -> bool:
         """Whether one of OWN_KEYS is true."""
@@ -468,8 +471,8 @@ def acts_on_broker_key(key: str) -> bool:
 
 def acts_on_topic_key(key: str) -> bool:
     """Whether kwire acts on a topic key of Kafka's."""
-    field = key.replace(".", "_")
-    return field in LogConfig.FIELDS and field not in OWN_FIELDS
+    field, is_throttle = key.replace(".", "_"), key.endswith(".replication.throttled.replicas")
+    return is_throttle or (field in LogConfig.FIELDS and field not in OWN_FIELDS)
 
 
 def validate_topic_config(overrides: Mapping[str, str | None]) -> None:

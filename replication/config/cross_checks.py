@@ -60,14 +60,18 @@ def check_together(config: BrokerConfig) -> None:
 def check_dynamic(
     config: BrokerConfig, values: Mapping[str, str | None], *, own: bool, replaces: bool
 ) -> None:
-    """KafkaError(INVALID_REQUEST) when this broker cannot take these dynamic values, its own or the cluster's.
+    """KafkaError(INVALID_REQUEST) when this broker cannot take these dynamic values, its own or the cluster's, or the
+    key stores that they name.
 
     None: the value goes. `replaces`: those that are not among them go, too."""
     layers = [dict(config.dynamic_default), dict(config.dynamic)]
     kept = {} if replaces else layers[own]
     layers[own] = {key: text for key, text in {**kept, **values}.items() if text is not None}
     try:
-        BrokerConfig(config.static, brokers=config.brokers).set_dynamic(*layers)
+        changed = BrokerConfig(config.static, brokers=config.brokers)
+        changed.set_dynamic(*layers)
+        if config.stores is not None:
+            config.stores.check(changed)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from kwire.replication.core.metadata import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from kwire.replication.core.types import (
+    FOLLOWER_THROTTLE_KEY,
+    FOLLOWER_THROTTLED_KEY,
+    LEADER_THROTTLE_KEY,
+    LEADER_THROTTLED_KEY,
+    MOVES_THROTTLE_KEY,
+)
 
 _UNUSED = "Accepted for compatibility with Kafka; kwire does not act on it."
 
@@ -10,6 +17,8 @@ _BROKER = {
     "advertised.listeners": "Addresses given to clients, one for each listener; the listeners' own when unset.",
     "add.partitions.to.txn.retry.backoff.max.ms": "How long a leader tries to add its partition.",
     "add.partitions.to.txn.retry.backoff.ms": "How often it tries while the last transaction ends.",
+    "alter.log.dirs.replication.quota.window.num": "Windows over which moves between log directories are throttled.",
+    "alter.log.dirs.replication.quota.window.size.seconds": "The length of such a window.",
     "auto.create.topics.enable": "Create a topic when a client asks for its metadata and allows it.",
     "auto.leader.rebalance.enable": "Give leadership back to preferred replicas from time to time.",
     "broker.heartbeat.interval.ms": "How often a broker tells the controller that it is alive.",
@@ -27,8 +36,15 @@ _BROKER = {
     "controlled.shutdown.max.retries": "How often to try to hand leadership over.",
     "controlled.shutdown.retry.backoff.ms": "Pause between these tries.",
     "controller.listener.names": "Listeners that are a controller's and not for clients: they are left out.",
+    "controller.quota.window.num": "Windows of controller_mutation_rate: what a client may use at once.",
+    "controller.quota.window.size.seconds": "The length of such a window.",
     "controller.quorum.fetch.timeout.ms": "A controller standing by takes over from one that is silent for so long.",
     "default.replication.factor": "Replicas of topics created on demand or without a number.",
+    "delegation.token.expiry.check.interval.ms": "How often expired delegation tokens are deleted.",
+    "delegation.token.expiry.time.ms": "How long a delegation token is good for, unless it is renewed.",
+    "delegation.token.master.key": "The old name of delegation.token.secret.key.",
+    "delegation.token.max.lifetime.ms": "How long a delegation token can be renewed.",
+    "delegation.token.secret.key": "The key of delegation tokens, of all nodes the same; without it there are none.",
     "delete.topic.enable": "Whether topics can be deleted at all.",
     "eligible.leader.replicas.enable": "Remember who left the ISR with all that is committed: they may lead (KIP-966).",
     "fetch.max.bytes": "Most bytes in one answer to a fetch, and 16 MiB at most; one batch is always let through.",
@@ -74,7 +90,8 @@ _BROKER = {
     "log.roll.ms": "Age at which a segment is closed and a new one begun.",
     "log.segment.bytes": "Size at which a segment is closed and a new one begun.",
     "log.segment.delete.delay.ms": "How long a deleted file stays on disk under another name.",
-    "max.connections": "Most connections to this broker.",
+    "max.connection.creation.rate": "Most new connections a second; with more they wait. Also behind listener.name.x.",
+    "max.connections": "Most connections to this broker; the next ones wait. Also behind listener.name.x.",
     "max.connections.per.ip": "Most connections from one address.",
     "max.connections.per.ip.overrides": "Other limits for some addresses: address:count, separated by commas.",
     "max.incremental.fetch.session.cache.slots": "Most incremental fetch sessions.",
@@ -106,17 +123,31 @@ _BROKER = {
     "replica.selector.class": "How a consumer's fetch is sent to a near replica.",
     "replica.socket.receive.buffer.bytes": "Receive buffer of a fetcher's socket; the system's when unset.",
     "replica.socket.timeout.ms": "How long a follower waits for an answer.",
+    "replication.quota.window.num": "Windows over which replication between brokers is throttled.",
+    "replication.quota.window.size.seconds": "The length of such a window.",
     "request.timeout.ms": "How long a broker waits for another one's answer.",
-    "sasl.enabled.mechanisms": "How clients may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+    "sasl.enabled.mechanisms": "How clients may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
     "sasl.jaas.config": "A login module and its users; behind the names of a listener and a mechanism.",
     "sasl.mechanism.controller.protocol": "How nodes log in at a controller's SASL listener.",
     "sasl.mechanism.inter.broker.protocol": "How brokers log in at each other's SASL listener.",
+    "sasl.oauthbearer.clock.skew.seconds": "By how much the clocks of those who sign tokens may differ.",
+    "sasl.oauthbearer.expected.audience": "Of signed tokens: whom they may be for (aud); if empty: for nobody.",
+    "sasl.oauthbearer.expected.issuer": "Of signed tokens: who has to have issued them (iss).",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": "How often the keys of signed tokens are fetched again.",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": "How long such a fetch is tried.",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": "The first pause between two tries; it doubles.",
+    "sasl.oauthbearer.jwks.endpoint.url": "Where the keys of signed tokens are: file:, http: or https:.",
+    "sasl.oauthbearer.scope.claim.name": "The claim of a signed token that is its scope.",
+    "sasl.oauthbearer.sub.claim.name": "The claim of a signed token that is the client's name.",
+    "sasl.server.callback.handler.class": "Kafka's handler of signed tokens; behind listener and oauthbearer.",
     "sasl.server.max.receive.size": "Largest request of a client that has not logged in.",
     "security.inter.broker.protocol": "Security protocol between brokers when no listener is named.",
     "socket.listen.backlog.size": "Connections that may wait to be accepted; at least 4096, whatever the value.",
     "socket.receive.buffer.bytes": "Receive buffer of a connection's socket; -1 the system's.",
     "socket.request.max.bytes": "Largest request; a larger one ends the connection.",
     "socket.send.buffer.bytes": "Send buffer of a connection's socket; -1 the system's.",
+    "ssl.allow.dn.changes": "Whether a key store exchanged at run time may have a certificate of another subject.",
+    "ssl.allow.san.changes": "Whether it may lack alternative names of the earlier one.",
     "ssl.cipher.suites": "Java's names of cipher suites; empty: all of OpenSSL's defaults.",
     "ssl.client.auth": "Whether clients have to show a certificate: required, requested or none.",
     "ssl.enabled.protocols": "Versions of TLS: TLSv1.2, TLSv1.3.",
@@ -168,6 +199,14 @@ _TOPIC = {
     "segment.ms": "log.roll.ms",
 }
 
+_THROTTLES = {
+    FOLLOWER_THROTTLE_KEY: "Bytes a second that the broker fetches of throttled replicas that are not in sync.",
+    FOLLOWER_THROTTLED_KEY: "Replicas, as partition:broker, whose fetches from the leader are throttled; * for all.",
+    LEADER_THROTTLE_KEY: "Bytes a second that the broker sends to throttled replicas that are not in sync.",
+    LEADER_THROTTLED_KEY: "Partitions, as partition:leader, whose leader is throttled towards followers; * for all.",
+    MOVES_THROTTLE_KEY: "Bytes a second that are moved between the broker's log directories.",
+}
+
 
 def documentation(resource_type: int, key: str) -> str:
     """What a key does; for one without effect in kwire a sentence that says so."""
@@ -177,4 +216,4 @@ def documentation(resource_type: int, key: str) -> str:
         key = f"group.{key}"
     elif resource_type != BROKER_RESOURCE:
         return ""
-    return _BROKER.get(key, _UNUSED)
+    return _BROKER.get(key) or _THROTTLES.get(key, _UNUSED)

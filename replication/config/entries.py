@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from kwire.replication.config.broker_config import TOPIC_SYNONYMS, broker_key
 from kwire.replication.config.table import BROKER_KEYS, GROUP_KEYS, INTERNAL_KEYS, TOPIC_KEYS
+from kwire.replication.core.types import THROTTLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,15 +39,6 @@ _TYPES = {
     "CLASS": 8,
     "PASSWORD": 9,
 }
-
-# Throttles, which are only ever dynamic (QuotaConfigs.brokerQuotaConfigs); kwire keeps them without effect.
-_THROTTLES = frozenset(
-    {
-        "leader.replication.throttled.rate",
-        "follower.replication.throttled.rate",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-    }
-)
 
 Synonym = tuple[str, "str | None", int]
 
@@ -127,7 +119,7 @@ def _broker_names(config: BrokerConfig) -> Iterator[str]:
 def _kind(name: str, row: Row | None) -> str | None:
     if row is not None:
         return row[0]
-    return "LONG" if name in _THROTTLES else None
+    return "LONG" if name in THROTTLES else None
 
 
 def _broker_entry(name: str, config: BrokerConfig) -> ConfigEntry:

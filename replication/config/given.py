@@ -22,7 +22,13 @@ from kwire.replication.config.broker_config import (
     broker_key,
     parse_value,
 )
-from kwire.replication.core.types import AUTHORIZER_KEY, SECURITY_KEYS
+from kwire.replication.core.types import (
+    AUTHORIZER_KEY,
+    SECURITY_KEYS,
+    SIGNED_TOKEN_HANDLERS,
+    STORE_KEYS,
+    UNSECURED_TOKEN_HANDLER,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,28 +41,32 @@ _NO_STORES = (
     "kwire reads stores by ssl.keystore.location and ssl.keystore.password; leave this key out"
 )
 _NO_CLASSES = "kwire runs no Java classes; leave this key out"
-_NO_KERBEROS = "kwire has no GSSAPI (Kerberos), but PLAIN and SCRAM; leave this key out"
-_NO_OAUTH = "kwire has no OAUTHBEARER, but PLAIN and SCRAM; leave this key out"
+_NO_HANDLERS = (
+    "kwire runs no Java classes; name one of Kafka's own for OAUTHBEARER, or leave this key out"
+)
+_NO_KERBEROS = (
+    "kwire has no GSSAPI (Kerberos), but PLAIN, SCRAM and OAUTHBEARER; leave this key out"
+)
+_NO_TOKEN_CLIENT = "kwire's brokers fetch no tokens for themselves; leave this key out"
+_HANDLER_KEY = "sasl.server.callback.handler.class"
+_OF_OAUTH = f".oauthbearer.{_HANDLER_KEY}"
+_MISPLACED = f"Kafka's brokers ignore it; name listener and mechanism: listener.name.sasl_plaintext{_OF_OAUTH}"
 _JAAS = "Kafka's brokers ignore it; name listener and mechanism: listener.name.sasl_plaintext.plain.sasl.jaas.config"
 _NO_POLICY = "kwire runs no Java classes, so nothing would be enforced; leave this key out"
-_NO_TOKENS = "kwire has no delegation tokens; leave this key out"
 
 # Key: the reason for its refusal, and the values that are fine besides Kafka's default.
 _REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "alter.config.policy.class.name": (_NO_POLICY, ()),
     AUTHORIZER_KEY: (_NO_AUTHORIZER, tuple(each.lower() for each in AUTHORIZERS)),
     "create.topic.policy.class.name": (_NO_POLICY, ()),
-    "delegation.token.master.key": (_NO_TOKENS, ()),
-    "delegation.token.secret.key": (_NO_TOKENS, ()),
     "principal.builder.class": (_NO_CLASSES, ()),
     "sasl.client.callback.handler.class": (_NO_CLASSES, ()),
     "sasl.jaas.config": (_JAAS, ()),
     "sasl.kerberos.service.name": (_NO_KERBEROS, ()),
     "sasl.login.callback.handler.class": (_NO_CLASSES, ()),
     "sasl.login.class": (_NO_CLASSES, ()),
-    "sasl.oauthbearer.jwks.endpoint.url": (_NO_OAUTH, ()),
-    "sasl.oauthbearer.token.endpoint.url": (_NO_OAUTH, ()),
-    "sasl.server.callback.handler.class": (_NO_CLASSES, ()),
+    "sasl.oauthbearer.token.endpoint.url": (_NO_TOKEN_CLIENT, ()),
+    _HANDLER_KEY: (_NO_HANDLERS, (*SIGNED_TOKEN_HANDLERS, UNSECURED_TOKEN_HANDLER)),
     "ssl.engine.factory.class": (_NO_CLASSES, ()),
     "ssl.key.credentials": (_NO_STORES, ()),  # of Kafka's images, as the next ones of that name
     "ssl.keystore.credentials": (_NO_STORES, ()),
@@ -145,13 +155,17 @@ def security_problem(key: str, text: str | None) -> ConfigError | None:
     default = None if row is None else row[1]
     value = text.strip()
     if value == default or value.lower() in fine:
-        return None
+        if plain != _HANDLER_KEY or key.endswith(_OF_OAUTH):
+            return None
+        reason = _MISPLACED
     is_secret = (row is not None and row[0] == "PASSWORD") or "credentials" in plain
     return ConfigError(key, "[hidden]" if is_secret else value, reason)
 
 
 def problem_at_run_time(key: str, text: str | None) -> ConfigError | None:
     """Why a broker that runs does not take a key with this value; None: it does. Secrets are not shown."""
+    if key.endswith(STORE_KEYS) and key.startswith("listener.name."):
+        return None
     if (key.endswith(SECURITY_KEYS) or key in _OF_AUTHORIZER) and text is not None:
         return ConfigError(key, "[hidden]", "kwire reads it when it starts, and not again")
     return security_problem(key, text)

@@ -1,6 +1,6 @@
 """Values of leader.replication.throttled.replicas and follower.replication.throttled.replicas.
 
-Answers to ThrottledReplicaListValidator of Kafka. kwire shows the throttles and does not act on them.
+Answers to ThrottledReplicaListValidator of Kafka.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from kwire.protocol.errors import KafkaError
 from kwire.replication.controller.election import UNCLEAN
 from kwire.replication.controller.state import DeposedError, partition_record
 from kwire.replication.core.events import Event
+from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -186,6 +187,24 @@ class ChangeLog:
     def log_event(self, event: EventType, **fields: object) -> None:
         """Log what belongs to no partition."""
         self._log_event(event, **fields)
+
+    def metrics(self) -> dict[str, int]:
+        """Return gauges by Kafka's names (KafkaController), and `counts`."""
+        context = self._context
+        offline = imbalanced = partitions = 0
+        for _, _, partition in context.partitions():
+            partitions += 1
+            offline += partition.leader == NO_LEADER
+            imbalanced += partition.leader != partition.replicas[0]
+        return {
+            "ActiveControllerCount": int(context.active),
+            "ActiveBrokerCount": len(context.brokers),
+            "GlobalTopicCount": len(context.state.topics),
+            "GlobalPartitionCount": partitions,
+            "OfflinePartitionsCount": offline,
+            "PreferredReplicaImbalanceCount": imbalanced,
+            **self.counts,
+        }
 
     def record_event(self, event: PartitionEvent) -> None:
         """Count, keep and log a partition change."""

@@ -20,6 +20,7 @@ from struct import error as struct_error
 from typing import Final
 
 from kwire.protocol import api
+from kwire.replication.core.metadata import ACL_RESOURCE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ class ControllerChannels:
         self._clock = clock
         self._timers = timers
         self.on_response = on_response
+        self.on_acl_changed: Callable[[str], object] | None = None
+        """Called with the name of each ACL_RESOURCE that changes."""
         self._queues: dict[int, _Queue] = {}
         self._configs: dict[tuple[int, str], Mapping[str, str]] = {}
         self._waiters: list[_Waiter] = []
@@ -141,8 +144,14 @@ class ControllerChannels:
             self._configs[resource] = dict(overrides)
         else:
             self._configs.pop(resource, None)
+        if resource_type == ACL_RESOURCE and self.on_acl_changed is not None:
+            self.on_acl_changed(name)
         for broker_id, queue in list(self._queues.items()):
             self._enqueue(broker_id, self._config_request(queue, {resource: overrides}))
+
+    def config(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """The current overrides of a resource."""
+        return self._configs.get((resource_type, name), {})
 
     def _config_request(
         self,
@@ -194,7 +203,11 @@ class ControllerChannels:
         waiter = _Waiter(owing, callback)
         self._waiters.append(waiter)
         deadline_ms = self._clock.now_ms + max(timeout_ms, 0)
-        self._timers.schedule((CHANNEL, waiter), deadline_ms, lambda: self._finish(waiter))
+        self._timers.schedule_real((CHANNEL, waiter), deadline_ms, lambda: self._finish(waiter))
+
+    def owing(self) -> list[int]:
+        """The brokers that have not answered all orders."""
+        return [each.broker_id for each in self._queues.values() if each.orders]
 
     def _finish(self, waiter: _Waiter) -> None:
         self._waiters.remove(waiter)
@@ -237,7 +250,7 @@ class ControllerChannels:
         if self._queues.get(queue.broker_id) is not queue:
             return  # of an earlier incarnation of the broker
         if response is None:
-            self._timers.schedule(
+            self._timers.schedule_real(
                 (CHANNEL, queue.broker_id),
                 self._clock.now_ms + RETRY_MS,
                 lambda: self._send_next(queue),

@@ -23,11 +23,13 @@ from kwire.replication.config.broker_config import (
 from kwire.replication.config.table import GROUP_KEYS, TOPIC_KEYS
 from kwire.replication.controller.state import config_record
 from kwire.replication.core.metadata import (
+    ACL_RESOURCE,
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
     QUOTA_RESOURCE,
     SCRAM_RESOURCE,
+    TOKEN_RESOURCE,
     TOPIC_RESOURCE,
 )
 
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from kwire.replication.controller.partitions import PartitionControl
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
+_WITH_OWN_APIS = (QUOTA_RESOURCE, SCRAM_RESOURCE, ACL_RESOURCE, TOKEN_RESOURCE)
 _OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 
@@ -65,6 +68,15 @@ class ConfigControl:
         self._changelog = changelog
         self._orders = orders
         self._partitions = partitions
+
+    def start(self) -> None:
+        """Let the brokers know what the journal has."""
+        for (resource_type, name), overrides in self._context.state.configs.items():
+            self._orders.config_changed(resource_type, name, overrides)
+            if resource_type == QUOTA_RESOURCE:
+                from kwire.replication.controller.security.quotas import mutation_quota_changed
+
+                mutation_quota_changed(self._context, name, overrides)
 
     def alter_client_quotas(
         self, request: AlterClientQuotasRequest, version: int
@@ -186,7 +198,7 @@ class ConfigControl:
         elif resource_type == CLIENT_METRICS_RESOURCE and not name:
             message = "Client metrics subscription name must not be empty"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        elif resource_type in (QUOTA_RESOURCE, SCRAM_RESOURCE):  # they have APIs of their own
+        elif resource_type in _WITH_OWN_APIS:
             message = f"Unknown resource type {resource_type}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
     from kwire.replication.config.broker_config import BrokerConfig
     from kwire.replication.controller.state import Record, TopicState
-    from kwire.replication.core.clock import Clock
+    from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.events import EventType
     from kwire.replication.core.log_config import LogConfig
     from kwire.replication.core.metadata import Endpoint
+    from kwire.replication.core.mutations import MutationQuota
+    from kwire.replication.core.quotas import Client
 
 
 _PIECE: Final = 50
@@ -110,6 +112,7 @@ class ControllerContext:
         "_some_offline",
         "active",
         "brokers",
+        "client",
         "clock",
         "cluster_id",
         "config",
@@ -117,9 +120,11 @@ class ControllerContext:
         "has_survivors",
         "is_late",
         "is_standalone",
+        "mutations",
         "node_id",
         "piece",
         "state",
+        "timers",
     )
 
     def __init__(
@@ -129,13 +134,15 @@ class ControllerContext:
         clock: Clock | None,
         *,
         cluster_id: str,
-        is_standalone: bool,
+        timers: Timers | None,
     ) -> None:
         self.node_id = node_id
         self.config = config
         self.clock = clock
         self.cluster_id = cluster_id
-        self.is_standalone = is_standalone
+        self.is_standalone = timers is None
+        self.timers = timers
+        """Of the node; a standalone broker sets its own."""
         self.active = True
         self.is_late = False
         """Whether the request that is handled has waited for others: its sender may be dead by now."""
@@ -147,6 +154,16 @@ class ControllerContext:
         # Brokers of the journal have sent requests without registering: only the controller is new.
         self.has_survivors = False
         self._some_offline = False
+        self.client: Client | None = None
+        """Who has sent the request that is handled, if that is known."""
+        self.mutations: MutationQuota | None = None  # controller_mutation_rate, if it is or was set
+
+    def charge(self, partitions: int) -> None:
+        """Count partitions that a client is about to create or delete, if it has a quota for that.
+
+        KafkaError(THROTTLING_QUOTA_EXCEEDED): they are not to be changed."""
+        if self.mutations is not None and self.mutations.current is not None:
+            self.mutations.current.take(partitions)
 
     @property
     def epoch(self) -> int:
@@ -156,6 +173,10 @@ class ControllerContext:
     @property
     def now_ms(self) -> int:
         return 0 if self.clock is None else self.clock.now_ms
+
+    @property
+    def real_ms(self) -> int:
+        return 0 if self.clock is None else self.clock.real_ms
 
     # --- brokers
 

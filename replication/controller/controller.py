@@ -1,11 +1,10 @@
 """The active controller: elects leaders, changes ISRs and topics, and sends the results to brokers.
 
-Answers to kafka.controller.KafkaController (3.9, ZooKeeper mode) and, for client requests, to
-KRaft's ReplicationControlManager and ConfigurationControlManager. Pure: changes are records in a
-journal (`state.py`), consequences are LeaderAndIsr, UpdateMetadata and StopReplica requests to a
-`ControllerListener`: applied directly in a cluster of one (`replica/local_listener.py`), sent over
-sockets to many (`channels.py`). This module creates the parts and runs them step by step; no part
-imports it. From the bottom up (an import contract in pyproject.toml keeps the order):
+Answers to kafka.controller.KafkaController (3.9, ZooKeeper mode) and, for client requests, to KRaft's
+ReplicationControlManager and ConfigurationControlManager. Pure: changes are records in a journal (`state.py`),
+consequences are LeaderAndIsr, UpdateMetadata and StopReplica requests to a `ControllerListener`: applied directly in a
+cluster of one (`replica/local_listener.py`), sent over sockets to many (`channels.py`). This module creates the parts
+and runs them step by step; no part imports it. From the bottom up (pyproject.toml keeps the order):
 
     context.py                  shared by all parts: the journaled state and the live brokers
     election.py, placement.py, eligible_leaders.py      rules, as functions
@@ -17,16 +16,15 @@ imports it. From the bottom up (an import contract in pyproject.toml keeps the o
     brokers/                    registration, leases, failure, controlled shutdown
     line.py                     long changes, one after the other
     configs.py                  dynamic configurations
-    security/                   SCRAM credentials of users, access rules
+    security/                   SCRAM credentials of users, delegation tokens, access rules
     topics.py                   creation, deletion, more partitions
     table.py, refusals.py       the part that handles each request, and error responses
 
-Invariants: a record is journaled and flushed before its effects leave the controller: a step
-ends with one flush, its effects leave after that. A broker gets LeaderAndIsr, then
-UpdateMetadata, then StopReplica; a newly registered broker gets UpdateMetadata first (it refuses
-leaders that it does not know to be alive). A change of thousands of partitions is several
-steps, between which nothing else is changed (`line.py`). A controller that finds another controller's
-records in the journal resigns: it answers NOT_CONTROLLER and sends no more requests to brokers.
+Invariants: a record is journaled and flushed before its effects leave the controller: a step ends with one flush, its
+effects leave after that. A broker gets LeaderAndIsr, then UpdateMetadata, then StopReplica; a newly registered broker
+gets UpdateMetadata first (it refuses leaders that it does not know to be alive). A change of thousands of partitions is
+several steps, between which nothing else is changed (`line.py`). A controller that finds another controller's records
+in the journal resigns: it answers NOT_CONTROLLER and sends no more requests to brokers.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ from kwire.replication.controller.state import DeposedError
 from kwire.replication.controller.table import BY_KEY, AskedBy, refusal
 from kwire.replication.controller.topics import TopicControl
 from kwire.replication.core.events import Event, ignore
-from kwire.replication.core.types import NO_LEADER, USERS_KEY
+from kwire.replication.core.types import SECURED_BY
 from kwire.replication.core.work import at_once
 
 TYPE_CHECKING = False
@@ -67,6 +65,7 @@ if TYPE_CHECKING:
     from kwire.replication.core.clock import Clock, Timers
     from kwire.replication.core.events import EventType, LogEvent
     from kwire.replication.core.metadata import Endpoint
+    from kwire.replication.core.quotas import Client
     from kwire.replication.core.work import Steps, WorkQueue
 
 # Reasons for a controller's resignation.
@@ -103,7 +102,7 @@ class Controller:
         self._security: SecurityControl | None = None
         self._random = random
         self.context = context = ControllerContext(
-            node_id, config, clock, cluster_id=cluster_id, is_standalone=timers is None
+            node_id, config, clock, cluster_id=cluster_id, timers=timers
         )
         self.state: ControllerState = context.state
         self.brokers: dict[int, LiveBroker] = context.brokers
@@ -154,7 +153,9 @@ class Controller:
         if self._security is None:
             from kwire.replication.controller.security.control import SecurityControl
 
-            self._security = SecurityControl(self.context, self.changelog, self._orders)
+            self._security = SecurityControl(
+                self.context, self.changelog, self._orders, self._random, self.step_or_resign
+            )
         return self._security
 
     @property
@@ -172,17 +173,15 @@ class Controller:
         return self.context.epoch
 
     def start(self) -> None:
-        """Replay the journal and begin a new controller epoch.
+        """Replay the journal and begin a new controller epoch. JournalError when it cannot be read.
 
-        Brokers in other processes that the journal lists as alive get full metadata and roles
-        again: that repairs what an earlier controller did not finish sending. JournalError when
-        the journal cannot be read."""
+        Brokers in other processes that the journal lists as alive get full metadata and roles again: that repairs what
+        an earlier controller did not finish sending."""
         self.changelog.load()
         self.changelog.commit([self.state.cluster_record(self.epoch + 1)])
-        for (resource_type, name), overrides in self.state.configs.items():
-            self._orders.config_changed(resource_type, name, overrides)
-        if self.state.security or USERS_KEY in self.config.static:
-            self.security.start(self._random)
+        self.configs.start()
+        if self.state.security or not self.config.static.keys().isdisjoint(SECURED_BY):
+            self.security.start()
         if not self.context.is_standalone:
             self.step(self.registry.take_over)
             self.partitions.schedule_balancing()
@@ -202,24 +201,28 @@ class Controller:
         version: int,
         on_complete: Callable[[Message], None],
         on_undecided: Callable[[], None] | None = None,
+        client: Client | None = None,
     ) -> None:
         """Handle `request` and call `on_complete` once, when all live brokers have acknowledged its
         effects. It waits for a change that is under way, but for heartbeats without news.
 
-        That may be before this returns, and is at most the request's own time-out later than the
-        decision; requests of brokers are answered immediately then. `on_undecided`: called instead
-        if this controller resigns before it has decided, while it was the active one. KeyError for
-        an API that controllers do not serve."""
+        That may be before this returns, and is at most the request's own time-out later than the decision; requests of
+        brokers are answered immediately then. `on_undecided`: called instead if this controller resigns before it has
+        decided, while it was the active one. KeyError for an API that controllers do not serve."""
         if not self.active:
             on_complete(refusal(request, version, ErrorCode.NOT_CONTROLLER))
             return
         line = self.line
+
+        def work(**how: bool) -> Steps:
+            return self._request(request, version, on_complete, on_undecided, client, **how)
+
         if not line.is_changing:
-            line.begin(self._request(request, version, on_complete, on_undecided))
+            line.begin(work())
         elif self.registry.renew_while_waiting(request):
-            at_once(self._request(request, version, on_complete, on_undecided, is_beside=True))
+            at_once(work(is_beside=True))
         else:
-            line.add(self._request(request, version, on_complete, on_undecided, is_late=True))
+            line.add(work(is_late=True))
 
     def _request(
         self,
@@ -227,6 +230,7 @@ class Controller:
         version: int,
         on_complete: Callable[[Message], None],
         on_undecided: Callable[[], None] | None,
+        client: Client | None,
         *,
         is_late: bool = False,
         is_beside: bool = False,
@@ -235,10 +239,16 @@ class Controller:
         given = self._orders.sent_count
         row = BY_KEY[key_of(request)]
         method = row.method(self)
+        if client is not None and self.context.mutations is not None:
+            charged = self.context.mutations.charged
+            method, on_complete = charged(row.key, method, on_complete, client, version)
+
+        def handle() -> Message | Generator[int, None, Message]:
+            self.context.client = client
+            return method(request, version)
+
         try:
-            response = yield from self.line.in_steps(
-                lambda: method(request, version), is_late=is_late, is_beside=is_beside
-            )
+            response = yield from self.line.in_steps(handle, is_late=is_late, is_beside=is_beside)
         except KafkaError as error:
             response, given = refusal(request, version, error.code, error.message), -1
         if not self.active and on_undecided is not None:
@@ -258,15 +268,14 @@ class Controller:
     def step(self, action: Callable[[], _Result | Generator[int, None, _Result]]) -> _Result:
         """Run `action` as one step; then apply brokers' responses that arrived meanwhile, and flush.
 
-        `action` may journal records and send requests; nested calls join the step. A change that is
-        under way is completed first. DeposedError when another controller has written to the
-        journal, KafkaError when it cannot be flushed: this controller has resigned by then."""
+        `action` may journal records and send requests; nested calls join the step. A change that is under way is
+        completed first. DeposedError when another controller has written to the journal, KafkaError when it cannot be
+        flushed: this controller has resigned by then."""
         return self.line.step(action)
 
     def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once all changes so far survive a power cut; a response to them waits for it.
-
-        That is before this returns, unless the journal flushes in the background."""
+        """Call back once all changes so far survive a power cut; a response to them waits for it. That is
+        before this returns, unless the journal flushes in the background."""
         self.changelog.when_flushed(callback)
 
     def step_or_resign(self, action: Callable[[], Steps | None]) -> None:
@@ -348,9 +357,8 @@ class Controller:
     def register_broker(self, broker_id: int, rack: str | None, endpoints: list[Endpoint]) -> int:
         """Register a started broker, send it all metadata and roles, return its new broker epoch.
 
-        A live registration of the same id (of this run or, after a restart, of the journal) is
-        fenced first: its partitions lose their leader (leader epoch + 1) and elect one (+ 1), as
-        in Kafka."""
+        A live registration of the same id (of this run or, after a restart, of the journal) is fenced first: its
+        partitions lose their leader (leader epoch + 1) and elect one (+ 1), as in Kafka."""
         return self.step(lambda: at_once(self.registry.register(broker_id, rack, endpoints)))
 
     def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
@@ -363,11 +371,17 @@ class Controller:
         if self.registry.leases is not None:
             self.registry.leases.unreachable(broker_id)
 
-    def create_auto(self, name: str) -> TopicState:
+    def create_auto(self, name: str, client: Client | None = None) -> TopicState:
         """Return the topic; create it first if missing (internal topics: with their own settings).
 
-        For auto.create.topics.enable and the coordinators' topics. KafkaError when it is
-        refused."""
+        For auto.create.topics.enable and the coordinators' topics. KafkaError when it is refused."""
+        mutations = self.context.mutations
+        if client is not None and mutations is not None:
+            charge = mutations.charge(client, is_strict=True)
+            made: TopicState = self.step(
+                lambda: charge.during(lambda: self.topics.create_auto(name))
+            )
+            return made
         return self.step(lambda: self.topics.create_auto(name))
 
     # --- events and metrics
@@ -383,17 +397,4 @@ class Controller:
 
     def metrics(self) -> dict[str, int]:
         """Return gauges by Kafka's names (KafkaController), and election and ISR counters."""
-        offline = imbalanced = partitions = 0
-        for _, _, partition in self.context.partitions():
-            partitions += 1
-            offline += partition.leader == NO_LEADER
-            imbalanced += partition.leader != partition.replicas[0]
-        return {
-            "ActiveControllerCount": int(self.active),
-            "ActiveBrokerCount": len(self.brokers),
-            "GlobalTopicCount": len(self.state.topics),
-            "GlobalPartitionCount": partitions,
-            "OfflinePartitionsCount": offline,
-            "PreferredReplicaImbalanceCount": imbalanced,
-            **self.changelog.counts,
-        }
+        return self.changelog.metrics()

@@ -120,6 +120,7 @@ class Deletion:
                 topic_id = topic.topic_id
                 message = "The provided topic name maps to an ID that was already supplied."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+            self._context.charge(len(topic.partitions))
             delete_topic(self._context, self._changelog, topic)
             deleted.append(topic)
         except KafkaError as error:

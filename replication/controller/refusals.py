@@ -37,6 +37,10 @@ if TYPE_CHECKING:
         AlterUserScramCredentialsRequest,
         AlterUserScramCredentialsResponse,
     )
+    from kwire.protocol.schemas.tokens import (
+        CreateDelegationTokenRequest,
+        CreateDelegationTokenResponse,
+    )
     from kwire.protocol.schemas.topics import (
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponse,
@@ -243,6 +247,23 @@ class Refusals:
                 AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
                 for name in dict.fromkeys(names)
             ]
+        )
+
+    @staticmethod
+    def create_delegation_token(
+        request: CreateDelegationTokenRequest, version: int, code: int, message: str | None
+    ) -> CreateDelegationTokenResponse:
+        from kwire.protocol.schemas.tokens import CreateDelegationTokenResponse
+
+        return CreateDelegationTokenResponse(
+            error_code=code,
+            principal_type="User",
+            principal_name="ANONYMOUS",
+            token_requester_principal_type="User" if version >= 3 else "",
+            token_requester_principal_name="ANONYMOUS" if version >= 3 else "",
+            issue_timestamp_ms=-1,
+            expiry_timestamp_ms=-1,
+            max_timestamp_ms=-1,
         )
 
     @staticmethod

@@ -14,6 +14,7 @@ the key's previous one, None removes it, so a journal that keeps the last record
     producer_ids                  {"next": 2000}
     scram/<mechanism>/<user>      {"salt": …, "storedKey": …, "serverKey": …, "iterations": 4096}
     acl/<type>/<pattern>/<name>   [[principal, host, operation, permission], …]
+    token/<id>                    {"owner": "User:alice", …}: fields of Kafka's DelegationTokenRecord
     <state> is [replicas, isr, leader, leader epoch, partition epoch, recovering], and [adding,
     removing] during a reassignment: `replicas` then lists the target, followed by the replicas to
     remove. With eligible leaders (KIP-966) or a last known one, [eligible, last known] follow.
@@ -308,7 +309,7 @@ class ControllerState:
                 self._replay_broker(int(rest), value)
             elif kind == "deleting":
                 self._replay_deleting(rest, value)
-            elif kind in ("scram", "acl"):
+            elif kind in ("scram", "acl", "token"):
                 self._replay_security(key, value)
             elif kind == "producer_ids":
                 self.next_producer_id = value["next"]

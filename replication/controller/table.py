@@ -130,6 +130,15 @@ TABLE: tuple[ControllerApi, ...] = (
         lambda r: r.create_partitions,
     ),
     ControllerApi(
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        0,
+        3,
+        lambda c: c.security.tokens.create,
+        lambda r: r.create_delegation_token,
+    ),
+    ControllerApi(ApiKey.RENEW_DELEGATION_TOKEN, 0, 2, lambda c: c.security.tokens.renew),
+    ControllerApi(ApiKey.EXPIRE_DELEGATION_TOKEN, 0, 2, lambda c: c.security.tokens.expire),
+    ControllerApi(
         ApiKey.ELECT_LEADERS, 0, 2, lambda c: c.partitions.elect_leaders, lambda r: r.elect_leaders
     ),
     ControllerApi(

@@ -4,8 +4,8 @@ Answers to KRaft's ReplicationControlManager (3.9: its checks, their order and t
 the replica placement of `placement.py`. Topics of a request succeed and fail
 independently.
 
-Left out: create.topic.policy.class.name, quotas on controller mutations. The request's time-out
-is not used here: `Controller.submit` waits for the brokers.
+Left out: create.topic.policy.class.name. The request's time-out is not used here:
+`Controller.submit` waits for the brokers. As in Kafka what is only validated is charged to the client, too.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         CreatableTopic,
         CreatableTopicConfigs,
         CreatableTopicResult,
+        CreatePartitionsAssignment,
         CreatePartitionsRequest,
         CreatePartitionsResponse,
         CreatePartitionsTopic,
@@ -181,6 +182,7 @@ class TopicControl:
             partitions = self._manual_partitions(topic)
         else:
             partitions = self._placed_partitions(topic)
+        context.charge(len(partitions))
         return TopicState(name, self._new_topic_id(), partitions), overrides
 
     def _manual_partitions(self, topic: CreatableTopic) -> list[PartitionState]:
@@ -321,8 +323,10 @@ class TopicControl:
         _check_count(topic.name, current, request.count)
         added = request.count - current
         factor = len(topic.partitions[0].original)
+        _check_assigned(request, added)
+        context.charge(added)
         if request.assignments is not None:
-            replicas = self._manual_additions(request, added, factor)
+            replicas = self._manual_additions(request.assignments, factor)
         else:
             _check_batch_size(added)
             replicas = assign_replicas(
@@ -345,17 +349,10 @@ class TopicControl:
         yield from self._announce_partitions([topic], current)
 
     def _manual_additions(
-        self, request: CreatePartitionsTopic, added: int, factor: int
+        self, assignments: list[CreatePartitionsAssignment], factor: int
     ) -> list[list[int]]:
         from kwire.replication.controller.placement import check_manual_assignment
 
-        assignments = request.assignments or []
-        if len(assignments) != added:
-            message = (
-                f"Attempted to add {added} additional partition(s), but only "
-                f"{len(assignments)} assignment(s) were specified."
-            )
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         registered = sorted(self._context.state.broker_epochs)
         for assignment in assignments:
             check_manual_assignment(assignment.broker_ids, registered, factor)
@@ -383,6 +380,15 @@ def _check_count(topic: str, current: int, count: int) -> None:
             f"{count} would not be an increase."
         )
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+
+
+def _check_assigned(request: CreatePartitionsTopic, added: int) -> None:
+    if request.assignments is not None and len(request.assignments) != added:
+        message = (
+            f"Attempted to add {added} additional partition(s), but only "
+            f"{len(request.assignments)} assignment(s) were specified."
+        )
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
 def _check_batch_size(partitions: int) -> None:

@@ -140,11 +140,6 @@ class Event:
         ERROR, "controller {controller_id} cannot take over: {detail}"
     )
     """A standby could not become the active one; it tries again. To do: look at the disk that the controllers share."""
-    QUOTA_WITHOUT_EFFECT = EventType(
-        WARNING, "{keys} of {entity} kept: such a quota has no effect in kwire", "controller_epoch"
-    )
-    """A client quota was altered that kwire keeps and describes, and by which it throttles nobody.
-    `keys`: controller_mutation_rate, connection_creation_rate. `entity`: whose it is."""
     JOURNAL_TRUNCATED = EventType(
         WARNING,
         "cut {size_bytes} torn or damaged bytes off the controller's journal, kept in {file}",
@@ -281,6 +276,14 @@ class Event:
         " there is one of epoch {controller_epoch}",
     )
     """An order of a deposed controller that does not know it yet."""
+
+    NODE_UNAUTHORIZED = EventType(
+        WARNING,
+        "{principal} may not send {api}, which nodes of this cluster do: it has no CLUSTER_ACTION",
+    )
+    """A broker or controller whose user has no rights at this node, or a client that takes itself for one. Logged once
+    for each user.
+    To do: name the user that nodes log in as in `super.users` of all nodes, `User:ANONYMOUS` if they do not log in."""
 
     # --- Followers
 

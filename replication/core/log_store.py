@@ -106,6 +106,11 @@ class LogStore(Protocol):
         """Begins what `flush_file` does. Calls back when it is done, in a later step or before this returns."""
         ...
 
+    def release_files(self) -> None:
+        """Closes the system's handles of all files. A file that has another link when it is used the next time is
+        copied before it is changed (`kwire.snapshots`)."""
+        ...
+
     def flush_together(self) -> AbstractContextManager[None]:
         """A context for a clean stop: flushes in it may be delayed until its end, which raises their
         OSError. What is written with a flush in it is not delayed."""

@@ -276,6 +276,9 @@ class MemoryLogStore:
             else:
                 on_flushed()
 
+    def release_files(self) -> None:
+        pass
+
     def flush_together(self) -> AbstractContextManager[None]:
         return nullcontext()
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from kwire.protocol.language.primitives import ZERO_UUID
+from kwire.replication.core.types import THROTTLED_KEYS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ SCRAM_RESOURCE = 127
 """No resource of Kafka's: the SCRAM credentials of a user, by mechanism, on their way to the brokers."""
 ACL_RESOURCE = 125
 """No resource of Kafka's: the access rules of one resource pattern (core/acls.py)."""
+TOKEN_RESOURCE = 124
+"""No resource of Kafka's: a delegation token (delegation_tokens.py), which is no secret without the brokers' key."""
 
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
@@ -104,6 +107,7 @@ class MetadataCache:
         "controller_epoch",
         "controller_id",
         "on_quotas",
+        "throttled_topics",
         "topics",
         "version",
     )
@@ -119,6 +123,8 @@ class MetadataCache:
         self._configs: dict[tuple[int, str], Mapping[str, str]] = {}
         self.on_quotas: Callable[[str, Mapping[str, str]], None] | None = None
         """Called with the text of an entity and all its quotas, when these have changed."""
+        self.throttled_topics: set[str] = set()
+        """Topics with lists of replicas whose replication is throttled."""
         self.changed_acls: set[str] = set()
         """Names of ACL_RESOURCE that have changed since the authorizer, if there is one, took them."""
 
@@ -194,6 +200,7 @@ class MetadataCache:
         self.topics.pop(topic.name, None)
         self._names_by_id.pop(topic.topic_id, None)
         self._configs.pop((TOPIC_RESOURCE, topic.name), None)
+        self.throttled_topics.discard(topic.name)
 
     def set_config(self, resource_type: int, name: str, overrides: Mapping[str, str]) -> None:
         """Replaces a resource's overrides; an empty mapping removes them. A broker's name is its id, or ""."""
@@ -202,6 +209,11 @@ class MetadataCache:
             self._configs[resource_type, name] = dict(overrides)
         else:
             self._configs.pop((resource_type, name), None)
+        if resource_type == TOPIC_RESOURCE:
+            if THROTTLED_KEYS.isdisjoint(overrides):
+                self.throttled_topics.discard(name)
+            else:
+                self.throttled_topics.add(name)
         if resource_type == QUOTA_RESOURCE and self.on_quotas is not None:
             self.on_quotas(name, overrides)
         if resource_type == ACL_RESOURCE:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     Entity = Mapping[str, str | None]
     """Type → name, None: the default of the type"""
+    Client = tuple[str, str]
+    """User and client id of a request"""
     Key = tuple[str, str]
     """User and client id whose requests are counted together; "": it does not matter"""
 

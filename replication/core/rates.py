@@ -1,8 +1,8 @@
 """Rates over windows: the arithmetic of quotas, as functions of state and time.
 
-Answers to org.apache.kafka.common.metrics.stats.{Rate,SampledStat} and
-kafka.utils.QuotaUtils. Times are milliseconds on the scale of Clock.now_ms; amounts are bytes, percents
-or connections, and rates are amounts a second.
+Answers to org.apache.kafka.common.metrics.stats.{Rate,SampledStat,SimpleRate,TokenBucket} and
+kafka.utils.QuotaUtils. Times are milliseconds on the scale of Clock.now_ms; amounts are bytes, percents,
+partitions or connections, and rates are amounts a second.
 """
 
 from __future__ import annotations
@@ -66,6 +66,45 @@ class WindowedRate:
             if now_ms - sample.last_ms >= expire_ms:
                 sample.reset(now_ms)
         return min(sample.start_ms for sample in self._kept)
+
+
+class SimpleRate(WindowedRate):
+    """A rate over the time since the oldest sample, at least one window: of what begins without a burst."""
+
+    __slots__ = ()
+
+    def elapsed_ms(self, now_ms: int) -> int:
+        return max(now_ms - self._oldest_ms(now_ms), self.window_ms)
+
+    def throttle_ms(self, bound: float, now_ms: int) -> int:
+        found = super().throttle_ms(bound, now_ms)
+        # Until the first window is over no time has passed for the rate.
+        return found and found + self.elapsed_ms(now_ms) - (now_ms - self._oldest_ms(now_ms))
+
+
+class TokenBucket:
+    """Credits that grow at the rate of a bound, up to what all windows allow; full at first.
+
+    Below zero the quota is used up. Unlike a windowed rate it forgives a burst as soon as its time is over."""
+
+    __slots__ = ("_filled_ms", "_seconds", "_tokens")
+
+    def __init__(self, samples: int, window_ms: int) -> None:
+        self._seconds = samples * window_ms / 1000
+        self._tokens = 0.0
+        self._filled_ms: int | None = None
+
+    def take(self, amount: float, bound: float, now_ms: int) -> float:
+        """Take credits, which may lead below zero, and return what is left."""
+        burst = self._seconds * bound
+        if self._filled_ms is None:
+            self._tokens = burst
+        else:
+            grown = self._tokens + bound * (now_ms - self._filled_ms) / 1000
+            self._tokens = min(burst, grown)
+        self._filled_ms = now_ms
+        self._tokens = min(burst, self._tokens - amount)
+        return self._tokens
 
 
 class _Sample:

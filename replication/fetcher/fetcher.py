@@ -1,7 +1,7 @@
 """One fetcher: replicates partitions from one leader with one request in flight at most.
 
 Answers to kafka.server.{AbstractFetcherThread,ReplicaFetcherThread,RemoteLeaderEndPoint} of Kafka
-3.9. Leaves out throttling, future logs and tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE fails the
+3.9. Leaves out future logs and tiered storage (OFFSET_MOVED_TO_TIERED_STORAGE fails the
 partition). Kafka's loop "truncate, fetch, wait" becomes one step, which processes a response and
 sends the next request. A fetcher without partitions to fetch is idle; its only timers are backoffs
 and request timeouts.
@@ -118,7 +118,7 @@ class ReplicaFetcher(FollowedPartitions):
         timers.cancel((self, "flush"))
         if self._is_fetching and (self, "abandon") not in timers:
             deadline = self._manager.clock.now_ms + ABANDON_MS
-            timers.schedule((self, "abandon"), deadline, self._abandon)
+            timers.schedule_real((self, "abandon"), deadline, self._abandon)
 
     def close(self) -> None:
         """Close the connection, drop the request in flight and all states."""
@@ -142,6 +142,8 @@ class ReplicaFetcher(FollowedPartitions):
         if self._lookups_due and self._send_lookup():
             return
         manager, session = self._manager, self.session
+        if manager.host.throttles is not None:
+            self._pause_throttled()
         max_bytes = manager.config.replica_fetch_max_bytes
         for key in self._changed:
             state = self.states.get(key)
@@ -162,7 +164,7 @@ class ReplicaFetcher(FollowedPartitions):
         if session.partitions:
             self._fetch()
         elif self._delayed:
-            manager.timers.schedule((self, "wake"), self._next_delay_ms(), self.advance)
+            manager.timers.schedule_real((self, "wake"), self._next_delay_ms(), self.advance)
 
     def _fetch(self) -> None:
         manager = self._manager
@@ -212,7 +214,7 @@ class ReplicaFetcher(FollowedPartitions):
             self.advance()
             return
         self._discarded = 0
-        self.stats.mark_answer(self.link.sent_ms, self._manager.clock.now_ms)
+        self.stats.mark_answer(self.link.sent_ms, self._manager.clock.real_ms)
         self._log_recovery()
         if not answered:
             # Idle: find changes without a call, as log starts moved by retention, topic ids.
@@ -265,6 +267,8 @@ class ReplicaFetcher(FollowedPartitions):
             if manager.truncates_on_fetch:
                 state.last_fetched_epoch = log.leader_epochs.latest_epoch
             self.stats.bytes.mark(size_bytes, manager.clock.now_ms)
+            if manager.host.throttles is not None:
+                manager.host.throttles.follower.record(key, size_bytes)
             if log.recovery_point < recovery_point:
                 manager.checkpoint_recovery_points()
         elif size_bytes:

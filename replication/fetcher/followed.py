@@ -41,7 +41,7 @@ class FollowedPartitions:
         self.leader_id = leader_id
         self.states: dict[TopicPartition, PartitionFetchState] = {}
         self.session = FetchSessionHandler(session_id)
-        self.stats = FetcherStats(manager.clock.now_ms)
+        self.stats = FetcherStats(manager.clock.real_ms)
         self._manager = manager
         self._logged_error = ""  # the fetcher's last error, so that it is logged once
         # Partitions to update in the next fetch; with a backoff; that need a look-up first.
@@ -266,6 +266,16 @@ class FollowedPartitions:
         )
         if error is ErrorCode.KAFKA_STORAGE_ERROR:
             self._manager.host.mark_offline(key, why)
+
+    def _pause_throttled(self) -> None:
+        """Leave throttled partitions out of the next fetch; those in sync are never throttled."""
+        if (throttles := self._manager.host.throttles) is None:
+            return
+        for key, state in list(self.states.items()):
+            pause_ms = throttles.pause_ms(key, state.lag) if state.is_ready else 0
+            if pause_ms:
+                state.delay_until_ms = self._manager.clock.now_ms + pause_ms
+                self._put(state)
 
     def _end_delays(self) -> None:
         now_ms = self._manager.clock.now_ms

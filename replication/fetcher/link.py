@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class LeaderLink:
     """See the module. `busy`: a request is in flight; the callback ends it by `end_request`.
 
-    `sent_ms`: when the last request was sent."""
+    `sent_ms`: when the last request was sent, in real time."""
 
     __slots__ = ("_manager", "_on_timeout", "_watching", "busy", "channel", "leader_id", "sent_ms")
 
@@ -43,9 +43,9 @@ class LeaderLink:
     def send(self, key: int, version: int, request: Message, on_response: OnResponse) -> None:
         """Send a request; `on_response` gets the response, or None when the connection is lost."""
         manager = self._manager
-        self.sent_ms = manager.clock.now_ms
+        self.sent_ms = manager.clock.real_ms
         if not self._watching:
-            self._watch_until(self.sent_ms + manager.config.replica_socket_timeout_ms)
+            self._watch(manager.config.replica_socket_timeout_ms)
         self.busy = True
         manager.peers.send(self.leader_id, self.channel, key, version, request, on_response)
 
@@ -63,19 +63,21 @@ class LeaderLink:
         self._manager.timers.cancel((self, "timeout"))
         self.hang_up()
 
-    def _watch_until(self, deadline_ms: int) -> None:
+    def _watch(self, delay_ms: int) -> None:
         """Schedule the timeout. One timer serves all requests; most requests schedule none."""
         self._watching = True
-        self._manager.timers.schedule((self, "timeout"), deadline_ms, self._check_timeout)
+        deadline_ms = self._manager.clock.now_ms + delay_ms
+        self._manager.timers.schedule_real((self, "timeout"), deadline_ms, self._check_timeout)
 
     def _check_timeout(self) -> None:
         self._watching = False
         if not self.busy:
             return
         manager = self._manager
-        deadline_ms = self.sent_ms + manager.config.replica_socket_timeout_ms
-        if manager.clock.now_ms < deadline_ms:
-            self._watch_until(deadline_ms)
+        silent_ms = manager.clock.real_ms - self.sent_ms
+        left_ms = manager.config.replica_socket_timeout_ms - silent_ms
+        if left_ms > 0:
+            self._watch(left_ms)
             return
         self.hang_up()
         self._on_timeout()

@@ -209,7 +209,7 @@ class ReplicaFetcherManager:
         is silent: then the time beyond that counts."""
         if state.behind_since_ms is not None:
             return self.clock.now_ms - state.behind_since_ms
-        silent_ms = self.clock.now_ms - fetcher.stats.answered_at_ms
+        silent_ms = self.clock.real_ms - fetcher.stats.answered_at_ms
         return max(0, silent_ms - self.config.replica_fetch_wait_max_ms)
 
     def _is_dead(self, fetcher: ReplicaFetcher) -> bool:

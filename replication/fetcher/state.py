@@ -133,7 +133,7 @@ class FetcherStats:
         self.answered_at_ms = now_ms  # of the last usable answer; before it, the fetcher's start
 
     def mark_answer(self, sent_ms: int, now_ms: int) -> None:
-        """Count a usable answer to a fetch."""
+        """Count a usable answer to a fetch. Both are real times, which no test advances."""
         latency_ms = now_ms - sent_ms
         self.answers += 1
         self.latency_sum_ms += latency_ms

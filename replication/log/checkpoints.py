@@ -143,7 +143,12 @@ def write_meta_properties(store: LogStore, properties: Mapping[str, str]) -> Non
 
 def write_clean_shutdown(store: LogStore, broker_epoch: int) -> None:
     """Mark a clean shutdown: the next start trusts the files and skips recovery."""
-    store.write_file(CLEAN_SHUTDOWN, f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode())
+    store.write_file(CLEAN_SHUTDOWN, format_clean_shutdown(broker_epoch))
+
+
+def format_clean_shutdown(broker_epoch: int) -> bytes:
+    """The content of the clean shutdown file."""
+    return f'{{"version":0,"brokerEpoch":{broker_epoch}}}'.encode()
 
 
 def pop_clean_shutdown(store: LogStore) -> int | None:

@@ -3,4 +3,4 @@
 `__all__` names the modules that other rooms may import.
 """
 
-__all__ = ["cleaner", "directory", "manager"]
+__all__ = ["cleaner", "copying", "directory", "manager"]

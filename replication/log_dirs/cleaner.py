@@ -80,7 +80,7 @@ class LogCleaner:
             return
         if self._work is None:
             self._begin_next(manager, only_requested=True)
-        manager.timers.schedule(
+        manager.timers.schedule_real(
             ("log-cleaner-requests", id(self)),
             manager.clock.now_ms + _REQUEST_INTERVAL_MS,
             lambda: self._check_requests(manager),

@@ -344,11 +344,13 @@ class LogDirectory:
         self._checkpoint(RECOVERY_POINTS, entries, flush)
 
     def checkpoint_log_starts(self, *, flush: bool = False) -> None:
-        """Only log starts inside the first segment; otherwise its file name is the log start."""
+        """Only log starts inside the first segment; otherwise its file name is the log start.
+
+        A log has no segment when the disk failed while all of it was truncated."""
         entries = [
             ((log.topic, log.partition), log.log_start_offset)
             for log in self.all_logs()
-            if log.log_start_offset > log.segments[0].base_offset
+            if not log.segments or log.log_start_offset > log.segments[0].base_offset
         ]
         self._checkpoint(LOG_START_OFFSETS, entries, flush)
 

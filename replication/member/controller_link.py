@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kwire.protocol.schemas.control_plane import (
         AllocateProducerIdsResponse,
         ControlledShutdownResponse,
+        EnvelopeRequest,
         EnvelopeResponse,
     )
     from kwire.protocol.schemas.nodes import BrokerHeartbeatResponse, BrokerRegistrationResponse
@@ -148,7 +149,7 @@ class ControllerLink:
         node = self._asked_controller = self.controller_node()
         if self._several_controllers:
             due_ms = self._clock.now_ms + timeout_ms
-            self._timers.schedule(_SILENCE, due_ms, lambda: self._peers.give_up(node, CHANNEL))
+            self._timers.schedule_real(_SILENCE, due_ms, lambda: self._peers.give_up(node, CHANNEL))
 
     def _end_request(self) -> None:
         self._in_flight = False
@@ -252,7 +253,7 @@ class ControllerLink:
             self._heartbeat()
 
     def _schedule(self, delay_ms: int, call: Callable[[], None]) -> None:
-        self._timers.schedule(CHANNEL, self._clock.now_ms + delay_ms, call)
+        self._timers.schedule_real(CHANNEL, self._clock.now_ms + delay_ms, call)
 
     # --- controlled shutdown
 
@@ -279,7 +280,7 @@ class ControllerLink:
             if done or tries <= 1:
                 on_done()
                 return
-            self._timers.schedule(
+            self._timers.schedule_real(
                 "controlled-shutdown",
                 self._clock.now_ms + self._config.controlled_shutdown_retry_backoff_ms,
                 lambda: self._request_shutdown(tries - 1, on_done),
@@ -306,18 +307,26 @@ class ControllerLink:
         *,
         client_id: str | None = None,
         client_host: str = "",
+        principal: str = "",
     ) -> None:
-        """Forward a request to the controller. `on_answer` gets the response or an error."""
+        """Forward a request to the controller. `on_answer` gets the response or an error. `principal`:
+        the client's; "": this broker asks."""
         if self.is_foreign:
             on_answer(ErrorCode.NOT_CONTROLLER)
             return
+        from kwire.protocol.schemas.control_plane import EnvelopeRequest
+        from kwire.replication.core.principals import address_bytes, principal_bytes
+
         parts = api.encode_request(key, version, 0, client_id, request)
-        timeout_ms: int = getattr(request, "timeout_ms", self._config.request_timeout_ms)
-        forwarded = _Forwarded(
-            self, key, version, b"".join(parts)[4:], _address_bytes(client_host), on_answer
+        envelope = EnvelopeRequest(
+            request_data=b"".join(parts)[4:],
+            request_principal=principal_bytes(principal),
+            client_host_address=address_bytes(client_host),
         )
+        timeout_ms: int = getattr(request, "timeout_ms", self._config.request_timeout_ms)
+        forwarded = _Forwarded(self, key, version, envelope, on_answer)
         deadline_ms = self._clock.now_ms + max(timeout_ms, 0) + _FORWARD_GRACE_MS
-        self._timers.schedule((forwarded, "deadline"), deadline_ms, forwarded.expire)
+        self._timers.schedule_real((forwarded, "deadline"), deadline_ms, forwarded.expire)
         forwarded.send()
 
     def allocate_producer_ids(
@@ -341,25 +350,18 @@ class _Forwarded:
         link: ControllerLink,
         key: int,
         version: int,
-        frame: bytes,
-        client_host: bytes,
+        envelope: EnvelopeRequest,
         on_answer: Callable[[Message | ErrorCode], None],
     ) -> None:
         self._link = link
         self._key = key
         self._version = version
-        self._frame = frame
-        self._client_host = client_host
+        self._envelope = envelope
         self._on_answer = on_answer
         self._correlation = -1
         self._node = -1
 
     def send(self) -> None:
-        from kwire.protocol.schemas.control_plane import EnvelopeRequest
-
-        envelope = EnvelopeRequest(
-            request_data=self._frame, request_principal=None, client_host_address=self._client_host
-        )
         link = self._link
         self._node = link.controller_node()
         self._correlation = link._peers.send(
@@ -367,7 +369,7 @@ class _Forwarded:
             FORWARD_CHANNEL,
             api.ApiKey.ENVELOPE,
             0,
-            envelope,
+            self._envelope,
             self._on_response,
         )
 
@@ -375,11 +377,13 @@ class _Forwarded:
         if response is None or response.error_code == ErrorCode.NOT_CONTROLLER:
             self._link._on_unavailable(self._node)
             timers, clock = self._link._timers, self._link._clock
-            timers.schedule((self, "retry"), clock.now_ms + _FORWARD_RETRY_MS, self.send)
+            timers.schedule_real((self, "retry"), clock.now_ms + _FORWARD_RETRY_MS, self.send)
             return
         answer: Message | ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
         if response.error_code:
             answer = ErrorCode(response.error_code)
+            if answer is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # it is about this broker
+                answer = ErrorCode.UNKNOWN_SERVER_ERROR
         elif response.response_data is not None:
             try:
                 _, answer = api.parse_response(self._key, self._version, response.response_data)
@@ -396,11 +400,3 @@ class _Forwarded:
         timers.cancel((self, "deadline"))
         timers.cancel((self, "retry"))
         self._on_answer(answer)
-
-
-def _address_bytes(host: str) -> bytes:
-    """Encode an address for Envelope: 4 bytes for IPv4; empty for anything else."""
-    numbers = host.split(".")
-    if len(numbers) == 4 and all(n.isascii() and n.isdigit() and int(n) < 256 for n in numbers):
-        return bytes(map(int, numbers))
-    return b""

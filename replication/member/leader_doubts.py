@@ -59,7 +59,7 @@ class LeaderDoubts:
             return
         self._lost_ms[node] = now_ms
         self._doubted.add(node)
-        self._timers.schedule((self, node), now_ms + DOUBT_MS, lambda: self._settle({node}))
+        self._timers.schedule_real((self, node), now_ms + DOUBT_MS, lambda: self._settle({node}))
 
     def when_settled(self, call: Callable[[], None]) -> None:
         """Call back once no leader is in doubt: at most DOUBT_MS after the last loss."""

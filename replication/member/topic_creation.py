@@ -32,10 +32,18 @@ class TopicCreation:
         self._config = config
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
-    def create(self, names: Iterable[str], on_done: Callable[[], None]) -> None:
+    def create(
+        self,
+        names: Iterable[str],
+        on_done: Callable[[], None],
+        client_id: str | None = None,
+        client_host: str = "",
+        principal: str = "",
+    ) -> None:
         """Create topics; `on_done` follows when every creation has succeeded or failed.
 
-        The caller looks up the outcome in the metadata cache."""
+        The caller looks up the outcome in the metadata cache. They count for the quota of the client;
+        a `principal` of "": the broker needs them for itself."""
         left = set(names)
         assert left
 
@@ -52,9 +60,11 @@ class TopicCreation:
                 missing.append(name)
             waiting.append(lambda name=name: one_done(name))  # type: ignore[misc]  # a default binds it
         if missing:
-            self._forward(missing)
+            self._forward(missing, client_id, client_host, principal)
 
-    def _forward(self, names: list[str]) -> None:
+    def _forward(
+        self, names: list[str], client_id: str | None, client_host: str, principal: str
+    ) -> None:
         from kwire.protocol.schemas.topics import CreateTopicsRequest
 
         request = CreateTopicsRequest(
@@ -67,7 +77,15 @@ class TopicCreation:
                 for callback in self._waiting.pop(name, ()):
                     callback()
 
-        self._link.forward(api.ApiKey.CREATE_TOPICS, 7, request, on_response)
+        self._link.forward(
+            api.ApiKey.CREATE_TOPICS,
+            7,
+            request,
+            on_response,
+            client_id=client_id,
+            client_host=client_host,
+            principal=principal,
+        )
 
     def _topic(self, name: str) -> CreatableTopic:
         from kwire.protocol.schemas.topics import CreatableTopic, CreatableTopicConfig

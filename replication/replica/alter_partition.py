@@ -154,7 +154,7 @@ class AlterPartitionManager:
 
     def _send_later(self) -> None:
         self._waiting = True
-        self._timers.schedule((self, "send"), self._clock.now_ms + RETRY_MS, self._send)
+        self._timers.schedule_real((self, "send"), self._clock.now_ms + RETRY_MS, self._send)
 
     def _request(
         self, batch: dict[TopicPartition, _Proposal], version: int

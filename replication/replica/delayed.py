@@ -132,7 +132,7 @@ class DelayedFetch(DelayedOperation):
     def _count_available(self) -> None:
         """Count what is there, not what was read, for min_bytes; see `available_bytes`."""
         self._available_bytes = [
-            available_bytes(self._manager, partition, data)
+            available_bytes(self._manager, self._params, partition, data)
             for partition, data in zip(self._partitions, self._first_read, strict=True)
         ]
         self._total_bytes = sum(self._available_bytes)
@@ -161,8 +161,13 @@ class DelayedFetch(DelayedOperation):
             return False
         if bound < before:  # truncated, or the role changed: read again
             return True
-        if bound > request.fetch_offset and (
-            self._params.min_bytes <= 1 or self._has_enough(number, partition, bound)
+        if (
+            bound > request.fetch_offset
+            and (
+                self._manager.throttles is None
+                or not is_throttled(self._manager, self._params, partition)
+            )
+            and (self._params.min_bytes <= 1 or self._has_enough(number, partition, bound))
         ):
             return True
         self._bounds[number] = bound
@@ -225,19 +230,29 @@ class DelayedFetch(DelayedOperation):
         )
 
 
+def is_throttled(manager: ReplicaManager, params: FetchParams, partition: Partition) -> bool:
+    """Whether a follower would get no records of a partition now: they do not end its wait."""
+    throttles, replica_id = manager.throttles, params.replica_id
+    return throttles is not None and replica_id >= 0 and throttles.stops(partition, replica_id)
+
+
 def available_bytes(
     manager: ReplicaManager,
+    params: FetchParams,
     partition: tuple[TopicPartition, FetchPartition],
     data: FetchPartitionData,
 ) -> int:
     """How many bytes of a partition count towards min_bytes, as DelayedFetch of Kafka counts them.
 
     Those below the read bound, up to the partition's limit: more than were read where the limits of
-    size cut a batch off, which is not sent. Waiting for more would be useless then.
+    size cut a batch off, which is not sent. Waiting for more would be useless then. None of a partition
+    that is throttled, or its follower would ask again and again.
     """
     key, request = partition
     hosted = manager.hosted(key)
     if hosted is None:
+        return len(data.records)
+    if manager.throttles is not None and is_throttled(manager, params, hosted):
         return len(data.records)
     return min(hosted.log.bytes_between(request.fetch_offset, data.bound), request.max_bytes)
 
@@ -258,7 +273,7 @@ def has_enough(
         hosted = manager.hosted(key) if len(data.records) else None
         if hosted is not None and hosted.log.rolls_between(request.fetch_offset, data.bound):
             return True
-        total_bytes += available_bytes(manager, partition, data)
+        total_bytes += available_bytes(manager, params, partition, data)
     return total_bytes >= params.min_bytes
 
 

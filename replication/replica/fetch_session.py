@@ -206,6 +206,11 @@ class FetchSessionCache:
         self._max_sessions = max_sessions
         self._sessions: dict[int, FetchSession] = {}
 
+    def partitions_of(self, session_id: int) -> list[CachedPartition]:
+        """The partitions of a session; none if it is not known (any more)."""
+        session = self._sessions.get(session_id)
+        return [] if session is None else list(session.partitions.values())
+
     def __len__(self) -> int:
         return len(self._sessions)
 

@@ -82,6 +82,13 @@ class RemoteReplica:
         self.last_fetch_time_ms = now_ms
         self.broker_epoch = broker_epoch
 
+    def defer(self, delay_ms: int) -> None:
+        """Let no time have passed for this follower, though the clock was advanced by `delay_ms`."""
+        if self.last_fetch_time_ms > NEVER_MS:
+            self.last_fetch_time_ms += delay_ms
+        if self.last_caught_up_time_ms > NEVER_MS:
+            self.last_caught_up_time_ms += delay_ms
+
     def is_in_sync(self, leader_end_offset: int, now_ms: int, lag_time_max_ms: int) -> bool:
         """Whether it is at the leader's log end, or caught up within replica.lag.time.max.ms."""
         return (

@@ -109,6 +109,10 @@ class LocalListener:
         metadata.set_config(resource_type, name, overrides)
         if resource_type == TOPIC_RESOURCE:
             self._replica_manager.topic_config_changed(name)
+            if metadata.throttled_topics and self._replica_manager.throttles is None:
+                from kwire.replication.replica.throttles import ReplicationThrottles
+
+                self._replica_manager.throttles = ReplicationThrottles(self._replica_manager)
         elif resource_type == BROKER_RESOURCE and name in ("", str(self._node_id)):
             self._config.set_dynamic(
                 metadata.config(BROKER_RESOURCE, ""),

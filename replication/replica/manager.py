@@ -19,7 +19,7 @@ from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.replication.config.broker_config import topic_log_config
 from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import INTERNAL_TOPICS
-from kwire.replication.core.types import TopicPartition
+from kwire.replication.core.types import RACK_AWARE, TopicPartition
 from kwire.replication.log.log import AppendOrigin
 from kwire.replication.replica import control as replica_control
 from kwire.replication.replica.append_result import DeleteRecordsResult, RefusedAppend
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from kwire.replication.log_dirs.manager import LogManager
     from kwire.replication.replica.fetch_data import FetchParams, FetchPartition
     from kwire.replication.replica.moves import LogDirMoves
+    from kwire.replication.replica.throttles import ReplicationThrottles
 
     class Fetchers(Protocol):
         """The interface of kwire.replication.fetcher.manager that the ReplicaManager uses."""
@@ -82,15 +83,6 @@ _WITHOUT_LOG_START = (
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
-
-
-def _is_rack_aware(config: BrokerConfig) -> bool:
-    """Whether consumers may be redirected to a replica in their rack (KIP-392)."""
-    if config.replica_selector_class is None:
-        return False
-    from kwire.replication.replica.selector import RACK_AWARE
-
-    return config.replica_selector_class == RACK_AWARE
 
 
 class ReplicaManager:
@@ -120,6 +112,7 @@ class ReplicaManager:
         "on_partition_lost",
         "produce_purgatory",
         "role_listeners",
+        "throttles",
         "timers",
     )
 
@@ -154,9 +147,10 @@ class ReplicaManager:
         self.fetch_purgatory = Purgatory(clock, timers)
         self.delete_records_purgatory = Purgatory(clock, timers)
         self._config = config
-        self._rack_aware = _is_rack_aware(config)
+        self._rack_aware = config.replica_selector_class == RACK_AWARE
         self.timers = timers
         self._moves: LogDirMoves | None = None
+        self.throttles: ReplicationThrottles | None = None  # made with the first list of replicas
         self.log_manager = log_manager
         log_manager.failure_listeners.append(self._on_directory_failure)
         self.metadata = metadata
@@ -433,6 +427,8 @@ class ReplicaManager:
         """Read, if not `early`; answer now, with enough bytes or at the time-out: a result per partition.
 
         Return the operation if it is parked, so that its caller can cancel it."""
+        if self.throttles is not None and params.replica_id >= 0:
+            on_complete = self.throttles.counting(partitions, on_complete)
         results = early or self.read_from_log(params, partitions)
         moved = params.replica_id >= 0 and self._update_follower(params, partitions, results)
         # As Kafka: no wait without time or partitions, or with errors, redirections, enough bytes.
@@ -475,6 +471,7 @@ class ReplicaManager:
         min_one_batch = not read_bytes
         hosted = self.by_key
         rack = params.rack_id if self._rack_aware and params.replica_id < 0 else ""
+        throttles = self.throttles if params.replica_id >= 0 else None
         for key, request in partitions:
             partition = hosted.get(key)
             max_bytes = request.max_bytes
@@ -490,6 +487,8 @@ class ReplicaManager:
                 preferred = self._preferred_read_replica(partition, request, rack) if rack else -1
                 if preferred >= 0:
                     data = partition.redirect(preferred)
+                elif throttles is not None and throttles.stops(partition, params.replica_id):
+                    data = partition.read(request, params, 0, False)
                 else:
                     data = partition.read(request, params, max_bytes, min_one_batch)
             except KafkaError as error:

@@ -3,8 +3,8 @@
 Answers to alterReplicaLogDirs of kafka.server.ReplicaManager, ReplicaAlterLogDirsThread and
 LogManager.replaceCurrentWithFutureLog (3.9). The future log, `<topic>-<partition>.<id>-future`,
 follows the current log inside the broker: it is truncated like it, gets its batches unchanged, and
-replaces it in the step in which it reaches its log end. No throttle; each step copies a piece of
-every moving replica.
+replaces it in the step in which it reaches its log end. Each step copies a piece of every moving
+replica, as far as the throttle allows (ReplicationQuotaManager).
 
 Invariants: a partition has at most one future log, in another directory than its current one; the
 future log never brings back records that the current log has lost (truncation, DeleteRecords); a
@@ -21,6 +21,7 @@ from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.protocol.varint import INT32_MAX
 from kwire.replication.core.events import Event
+from kwire.replication.core.types import MOVES, MOVES_THROTTLE_KEY
 from kwire.replication.log.truncation import (
     append_replicated,
     apply_leader_offsets,
@@ -30,6 +31,7 @@ from kwire.replication.log_dirs.directory import DELETE_SUFFIX, FILE_NAME_BYTES_
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kwire.replication.core.rates import SimpleRate
     from kwire.replication.core.types import TopicPartition
     from kwire.replication.log.log import Log
     from kwire.replication.replica.manager import ReplicaManager
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 STEP_BYTES: Final = 1 << 20
 _STEP_INTERVAL_MS: Final = 1
+_RECHECK_MS: Final = 1000
+"""As often a throttled move looks whether its throttle was changed."""
 _SUFFIX_BYTES: Final = len(".") + 32 + len("-future")
 _ANY_EPOCH: Final = INT32_MAX
 
@@ -48,6 +52,7 @@ class LogDirMoves:
         self._manager = manager
         self._logs = manager.log_manager
         self._moving: dict[TopicPartition, None] = {}
+        self._rate: SimpleRate | None = None  # of bytes, while there is a throttle
 
     # --- AlterReplicaLogDirs
 
@@ -111,13 +116,17 @@ class LogDirMoves:
             self._moving[key] = None
             self._schedule()
 
-    def _schedule(self) -> None:
-        due_ms = self._manager.clock.now_ms + _STEP_INTERVAL_MS
-        self._manager.timers.schedule(("log-dir-moves", id(self)), due_ms, self._step)
+    def _schedule(self, wait_ms: int = _STEP_INTERVAL_MS) -> None:
+        due_ms = self._manager.clock.now_ms + wait_ms
+        self._manager.timers.schedule_real(("log-dir-moves", id(self)), due_ms, self._step)
 
     def _step(self) -> None:
-        """Copy a piece of every moving replica."""
+        """Copy a piece of every moving replica; above the throttle, of none, or of the first ones."""
+        wait_ms = _STEP_INTERVAL_MS
         for key in list(self._moving):
+            if throttle_ms := self._throttle_ms():
+                wait_ms = min(throttle_ms, _RECHECK_MS)
+                break
             partition, future = self._manager.hosted(key), self._logs.future(*key)
             if partition is None or future is None:
                 del self._moving[key]  # deleted, or a directory has failed
@@ -133,7 +142,24 @@ class LogDirMoves:
                     Event.REPLICA_MOVE_FAILED, topic=key[0], partition=key[1], detail=str(error)
                 )
         if self._moving:
-            self._schedule()
+            self._schedule(wait_ms)
+
+    def _throttle_ms(self) -> int:
+        """How long to wait until the rate of copying is down to the throttle; 0: it is not above, or there is none."""
+        config = self._logs.config
+        text = config.text(MOVES_THROTTLE_KEY) if config.is_set(MOVES_THROTTLE_KEY) else None
+        if text is None:
+            self._rate = None
+            return 0
+        bound, now_ms = int(text), self._manager.clock.now_ms
+        if self._rate is None:
+            from kwire.replication.core.rates import SimpleRate
+
+            samples, seconds = (int(config.text(key) or 1) for key in MOVES)
+            self._rate = SimpleRate(samples, seconds * 1000)
+        if bound <= 0:
+            return _RECHECK_MS
+        return self._rate.throttle_ms(bound, now_ms)
 
     def _copy(self, current: Log, future: Log) -> None:
         future.config = current.config
@@ -155,6 +181,8 @@ class LogDirMoves:
                 break
             append_replicated(future, data.records, _ANY_EPOCH)
             left_bytes -= len(data.records)
+            if self._rate is not None:
+                self._rate.record(len(data.records), self._manager.clock.now_ms)
         apply_leader_offsets(future, current.high_watermark, current.log_start_offset)
         if future.recovery_point < recovery_point:
             # Else a recovery would skip records appended below the old recovery point.

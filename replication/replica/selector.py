@@ -7,16 +7,12 @@ other here.
 
 from __future__ import annotations
 
-from typing import Final
-
 from kwire.replication.replica.isr import NEVER_MS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kwire.replication.core.metadata import MetadataCache
     from kwire.replication.replica.partition import Partition
-
-RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 def preferred_read_replica(

@@ -90,7 +90,9 @@ class Node:
             fetch_sessions=FetchSessionCache(self.clock, Random(2), 10),
             log_dir="/data",
         )
-        self.session = SimpleNamespace(connection=1, listener_name="PLAINTEXT", peer_host="test")
+        self.session = SimpleNamespace(
+            connection=1, listener_name="PLAINTEXT", peer_host="test", principal="User:ANONYMOUS"
+        )
         self.replies: list[Any] = []
         self.closed: list[str] = []
         self.update_metadata()

@@ -405,6 +405,16 @@ def test_configurations_of_other_senders_are_refused(driven: Driven) -> None:
     assert driven.metadata.topic_config("t") == {}
 
 
+def test_configurations_for_an_earlier_registration_are_stale(driven: Driven) -> None:
+    driven.manager.broker_epoch = BROKER_EPOCH
+    resource = overrides(TOPIC_RESOURCE, "t", retention_ms="5000")
+    now = controller_principal(1000, 1, BROKER_EPOCH)
+    assert driven.ask(envelope(now, resource), 0).error_code == 0
+    late = controller_principal(1000, 1, BROKER_EPOCH - 1, is_full=True)  # it lists no topic
+    assert driven.ask(envelope(late), 0).error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert driven.metadata.topic_config("t") == {"retention.ms": "5000"}
+
+
 def test_a_kafka_cluster_sees_the_control_plane_and_admin_requests_are_refused(
     driven: Driven,
 ) -> None:
@@ -480,7 +490,8 @@ class Creations:
         self.done: list[Any] = []
         driven.broker.member.topic_creation = self  # type: ignore[union-attr,assignment]
 
-    def create(self, names: Any, on_done: Any) -> None:
+    def create(self, names: Any, on_done: Any, *client: Any) -> None:
+        assert client in ((), ("test", "127.0.0.1", "User:ANONYMOUS"))
         self.names.append(sorted(names))
         self.done.append(on_done)
 
@@ -616,7 +627,9 @@ def test_the_controller_learns_who_the_client_is(driven: Driven) -> None:
     assert member is not None
     member.link.forward = lambda *_, **client: seen.append(client)  # type: ignore[method-assign]
     driven.ask(CreateTopicsRequest(topics=[CreatableTopic(name="t")]), 7)
-    assert seen == [{"client_id": "test", "client_host": "127.0.0.1"}]
+    assert seen == [
+        {"client_id": "test", "client_host": "127.0.0.1", "principal": "User:ANONYMOUS"}
+    ]
 
 
 def test_an_answer_of_this_nodes_controller_waits_until_it_is_durable(

@@ -25,12 +25,19 @@ from kwire.protocol.schemas.nodes import (
     Listener,
     UnregisterBrokerRequest,
 )
+from kwire.protocol.schemas.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    EntityData,
+    OpData,
+)
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
 from kwire.replication.core.outbox import Close, Log, Outbox, Reply, Send
+from kwire.replication.core.principals import principal_bytes
 
 
 class Rig:
@@ -154,6 +161,32 @@ def envelope(request: Any, version: int) -> EnvelopeRequest:
 CREATE = CreateTopicsRequest(
     topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=2)], timeout_ms=5000
 )
+
+
+def test_a_forwarded_request_counts_for_the_quota_of_its_sender(rig: Rig) -> None:
+    entry = AlterClientQuotasRequestEntryData(
+        entity=[EntityData(entity_type="user", entity_name="alice")],
+        ops=[OpData(key="controller_mutation_rate", value=1.0)],
+    )
+    rig.ask(AlterClientQuotasRequest(entries=[entry]), 1)
+    rig.acknowledge()
+    codes = []
+    for number, sender in enumerate(("User:alice", "User:alice", "User:bob", "")):
+        topic = CreatableTopic(name=f"t{number}", num_partitions=12, replication_factor=1)
+        request = envelope(CreateTopicsRequest(topics=[topic], timeout_ms=0), 7)
+        request.request_principal = principal_bytes(sender)
+        connection = rig.open()
+        answer = rig.ask(request, 0, connection)
+        if answer is None:  # the brokers get a topic first
+            rig.acknowledge()
+            answer = rig.reply(connection, api.ApiKey.ENVELOPE, 0)
+        _, response = api.parse_response(api.ApiKey.CREATE_TOPICS, 7, answer.response_data)
+        codes.append((response.topics[0].error_code, response.throttle_time_ms))
+    exceeded = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert codes == [(0, 0), (exceeded, 1000), (0, 0), (0, 0)]
+    broken = envelope(CREATE, 7)
+    broken.request_principal = b"?"
+    assert rig.ask(broken, 0).error_code == ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
 
 
 def test_a_registered_broker_gets_update_metadata_at_its_listener() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -73,6 +74,21 @@ def test_a_running_cluster_says_where_its_logs_begin_now() -> None:
         cluster.delete_topic("orders")
         assert begin_now(places, bootstrap)[0] == places[0]
     assert begin_now(places, bootstrap) == list(places)
+
+
+def test_a_cluster_is_asked_again_while_a_leader_dies() -> None:
+    with Cluster(3) as cluster:
+        cluster.create_topic("orders", assignment=[[1, 2, 3]])
+        cluster.produce("orders", b"tea")
+        cluster.wait_for(lambda c: c.partition("orders", 0).high_watermark == 1)
+        third = cluster.bootstrap_servers.split(",")[2]
+        with cluster.network.cut(1000, 3):  # broker 3 does not learn of another leader before
+            cluster.broker(1).kill()
+            healing = Timer(0.5, lambda: cluster.network.heal(1000, 3))
+            healing.start()
+            places = of_cluster(third, ["orders"]).places
+            healing.join()
+    assert [place[:4] for place in places] == [("orders", 0, 0, 1)]
 
 
 def test_what_cannot_be_audited_is_one_line(tmp_path: Path) -> None:

@@ -140,12 +140,19 @@ def test_kwire_serves_every_version_that_is_written() -> None:
 
 # The APIs that came later than a release.
 _TRANSACTIONS = {"DESCRIBE_TRANSACTIONS", "LIST_TRANSACTIONS"}
+_SINCE_2_6 = {
+    "DESCRIBE_PRODUCERS",
+    "DESCRIBE_CLIENT_QUOTAS",
+    "ALTER_CLIENT_QUOTAS",
+    "DESCRIBE_USER_SCRAM_CREDENTIALS",
+    "ALTER_USER_SCRAM_CREDENTIALS",
+    *_TRANSACTIONS,
+}
 LATER = {
     "2.8.2": _TRANSACTIONS,
-    "2.4.1": {"DESCRIBE_PRODUCERS", *_TRANSACTIONS},
+    "2.4.1": _SINCE_2_6,
     "2.0.1": {
-        "DESCRIBE_PRODUCERS",
-        *_TRANSACTIONS,
+        *_SINCE_2_6,
         "ELECT_LEADERS",
         "INCREMENTAL_ALTER_CONFIGS",
         "ALTER_PARTITION_REASSIGNMENTS",

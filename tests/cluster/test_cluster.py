@@ -415,9 +415,9 @@ def test_keys_that_have_no_effect_are_one_warning() -> None:
 @pytest.mark.parametrize("isolation", ["thread", "process", "docker"])
 def test_a_key_that_would_protect_is_refused(isolation: str) -> None:
     with pytest.raises(
-        errors.ConfigurationError, match=r"delegation\.token\.secret\.key: kwire has no delegation"
+        errors.ConfigurationError, match=r"create\.topic\.policy\.class\.name: kwire runs no Java"
     ):
-        Cluster(config={"delegation.token.secret.key": "secret"}, isolation=isolation)
+        Cluster(config={"create.topic.policy.class.name": "my.Policy"}, isolation=isolation)
 
 
 @BOTH

@@ -48,8 +48,13 @@ def test_the_tutorials_time_out_is_what_one_sees() -> None:
 
 @pytest.mark.parametrize(
     "block",
-    [block for block in blocks("docs/python.md") if "def test_" not in block],
-    ids=["cluster", "inside", "outside", "loop"],
+    [
+        block
+        for page in ("docs/python.md", "docs/faults.md", "docs/clock.md")
+        for block in blocks(page)
+        if "def test_" not in block
+    ],
+    ids=["cluster", "inside", "outside", "loop", "faults", "clock", "life", "frozen"],
 )
 def test_the_reference(block: str) -> None:
     done = subprocess.run(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 
 import kwire
 from kwire import aio
+from kwire.control.client import call
 from kwire.control.socket import ControlSocket, serve_nodes
 from kwire.launch.node_runner import NodeRunner
 from kwire.launch.spec import NodeSpec
@@ -182,8 +181,8 @@ async def test_a_fault_by_http_in_a_container_is_a_line(caplog: pytest.LogCaptur
 async def post(url: str, body: dict[str, object], method: str = "POST") -> None:
     import asyncio
 
-    request = urllib.request.Request(url, json.dumps(body).encode(), method=method)
-    await asyncio.to_thread(lambda: urllib.request.urlopen(request).read())
+    base, path = url.partition("/v1")[::2]
+    await asyncio.to_thread(call, base, method, f"/v1{path}", body)
 
 
 def test_every_fault_that_is_logged_is_tried_here() -> None:

@@ -25,7 +25,7 @@ CLIENT = """
 """
 
 
-OPTIONS = "brokers, config, controllers, fast, mode, mtls, racks, sasl, tls, topics, users"
+OPTIONS = "acl, brokers, config, controllers, fast, mode, mtls, racks, sasl, super_users, tls, topics, users"
 
 
 @pytest.mark.parametrize("mode", ["thread", "process"])

@@ -65,7 +65,7 @@ def test_factories_start_clusters_and_stop_them(tmp_path: Path) -> None:
         ini="kwire_config = num.partitions=4\n",
     )
     assert run.counts == {"passed": 3, "failed": 2}, run.text
-    expected = "brokers, config, controllers, fast, mode, mtls, racks, sasl, tls, topics, users"
+    expected = "acl, brokers, config, controllers, fast, mode, mtls, racks, sasl, super_users, tls, topics, users"
     assert f"kwire factory: expected {expected}, not 'broker'" in run.text
     assert "ConfigurationError: brokers: expected a number from 1, not 0" in run.text
 

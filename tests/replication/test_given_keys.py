@@ -75,13 +75,12 @@ def test_what_everybody_gives_is_neither_refused_nor_mentioned(values: dict[str,
         ("ssl.engine.factory.class", "my.Factory", "no Java classes"),
         ("ssl.keystore.filename", "k.jks", "by ssl.keystore.location"),
         ("listener.name.secure.ssl.key.credentials", "x", "by ssl.keystore.location"),
-        ("sasl.oauthbearer.jwks.endpoint.url", "file:///x", "no OAUTHBEARER"),
+        ("sasl.oauthbearer.token.endpoint.url", "file:///x", "fetch no tokens"),
         ("sasl.kerberos.service.name", "kafka", "no GSSAPI"),
         ("sasl.server.callback.handler.class", "my.Handler", "no Java classes"),
         ("listener.name.s.plain.sasl.login.callback.handler.class", "my.H", "no Java classes"),
         ("principal.builder.class", "my.Builder", "no Java classes"),
         ("create.topic.policy.class.name", "my.Policy", "nothing would be enforced"),
-        ("delegation.token.secret.key", "x", "no delegation tokens"),
     ],
 )
 def test_a_key_that_would_protect_is_refused(key: str, value: str, reason: str) -> None:
@@ -170,12 +169,21 @@ def test_super_users_are_principals(value: str) -> None:
         check_security({"super.users": value})
 
 
+def test_a_handler_of_tokens_stands_behind_listener_and_mechanism() -> None:
+    handler = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+    key = "sasl.server.callback.handler.class"
+    check_security({f"listener.name.x.oauthbearer.{key}": handler})
+    for place in ("", "listener.name.x.", "listener.name.x.plain."):
+        with pytest.raises(ConfigError, match="name listener and mechanism"):
+            check_security({f"{place}{key}": handler})
+
+
 def test_each_rule_is_about_a_key_of_kafkas_that_has_no_effect() -> None:
     of_images = {key for key in given._REFUSED if key.endswith((".filename", ".credentials"))}
     unknown = {key for key in given._REFUSED if broker_key(key) is None}
     assert unknown == of_images
     acted_on = {key for key in given._REFUSED if acts_on_broker_key(key)}
-    assert acted_on == {"sasl.jaas.config"}
+    assert acted_on == {"sasl.jaas.config", "sasl.server.callback.handler.class"}
     for name in given._QUIET:
         meant = [key for key in BROKER_KEYS if key == name or key.startswith(name)]
         without_effect = [key for key in meant if not acts_on_broker_key(key)]

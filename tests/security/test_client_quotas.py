@@ -103,16 +103,6 @@ def test_quotas_are_there_after_a_restart(client: Client) -> None:
     )
 
 
-def test_quotas_that_throttle_nobody_are_a_warning(client: Client) -> None:
-    alter(client, (ALICE, {"producer_byte_rate": 1.0}))
-    assert client.broker.logged == []
-    alter(client, (ALICE, {"controller_mutation_rate": 1.0}))
-    alter(client, ({"ip": None}, {"connection_creation_rate": 3.0}))
-    assert len(client.broker.logged) == 2
-    assert "connection_creation_rate of " in client.broker.logged[1]
-    assert client.broker.logged[0].endswith("such a quota has no effect in kwire")
-
-
 def test_validated_quotas_are_not_kept(client: Client) -> None:
     good, bad = (ALICE, {"producer_byte_rate": 1.0}), ({"user": "b"}, {"x": 1.0})
     assert [code for code, _ in alter(client, good, bad, validate_only=True)] == [0, INVALID]

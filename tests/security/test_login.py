@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+from base64 import b64decode, b64encode
 from random import Random
 from typing import Any
 
@@ -236,6 +239,22 @@ def test_a_proof_cannot_be_used_again(broker: Guarded) -> None:
     broker.later(DELAY_MS)
     assert other.answer().error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert other.closed is not None and "nonce" in other.closed
+
+
+def test_a_client_may_repeat_its_own_nonce(broker: Guarded) -> None:
+    """librdkafka before 2.6.1 (Debian's kcat) sends it twice in front of the server's, and Kafka 3.9 lets it in."""
+    client = broker.client()
+    client.handshake("SCRAM-SHA-256")
+    first = client.authenticate(b"n,,n=alice,r=own").auth_bytes.decode()
+    nonce, salt, count = (item.partition("=")[2] for item in first.split(","))
+    salted = salted_password("SCRAM-SHA-256", "secret", b64decode(salt), int(count))
+    key = hmac.digest(salted, b"Client Key", "sha256")
+    without = f"c=biws,r=own{nonce}"
+    signed = f"n=alice,r=own,{first},{without}".encode()
+    signature = hmac.digest(hashlib.sha256(key).digest(), signed, "sha256")
+    proof = b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
+    assert client.authenticate(f"{without},p={proof}".encode()).error_code == 0
+    assert client.session.principal == "User:alice"
 
 
 def test_after_a_log_in_sasl_requests_are_an_illegal_state(broker: Guarded) -> None:

@@ -7,6 +7,9 @@ from random import Random
 
 import pytest
 from login_kit import Client, Guarded, frame_of
+from oauth_kit import INVALID, bearer, guarded, unsecured
+from token_kit import SECRET as TOKEN_SECRET
+from token_kit import ByToken, created
 
 from kwire.protocol.schemas.api_versions import ApiVersionsRequest
 from kwire.protocol.schemas.metadata import MetadataRequest
@@ -19,7 +22,9 @@ LIFETIME_MS = 5000
 GUESS = "gue55ed-w0rd"
 """The password in each frame: no mutation of it is the right one, and none of it may be in a log."""
 REPLY_MAX = 900  # ApiVersions; no answer to a client that is not authenticated is longer
-SCRAM = "SCRAM-SHA-256"
+SCRAM, TOKENS = "SCRAM-SHA-256", "OAUTHBEARER"
+SCOPE = 'unsecuredValidatorRequiredScope="admission"'
+"""No mutation of a token has it."""
 
 
 def at_the_door(broker: Guarded) -> Client:
@@ -47,6 +52,12 @@ def challenged(broker: Guarded) -> Client:
     return client
 
 
+def challenged_for_token(broker: Guarded) -> Client:
+    client = shaken(SCRAM)(broker)
+    assert client.authenticate(first_by_token(broker)).error_code == 0
+    return client
+
+
 def challenged_bare(broker: Guarded) -> Client:
     client = shaken(SCRAM, 0)(broker)
     assert client.send(b"n,,n=alice,r=abc")
@@ -57,6 +68,13 @@ def failed(broker: Guarded) -> Client:
     """Until its answer comes it is mute; then it is closed."""
     client = shaken("PLAIN")(broker)
     assert client.authenticate(b"\0alice\0" + GUESS.encode()) is None
+    return client
+
+
+def refused(broker: Guarded) -> Client:
+    """Whoever has shown a token that is not right may show another one."""
+    client = shaken(TOKENS)(broker)
+    assert client.authenticate(bearer("x")).auth_bytes == INVALID
     return client
 
 
@@ -81,7 +99,11 @@ STATES = {
     "SCRAM": shaken(SCRAM),
     "SCRAM, bare": shaken(SCRAM, 0),
     "SCRAM, challenged": challenged,
+    "SCRAM, challenged for a token": challenged_for_token,
     "SCRAM, challenged, bare": challenged_bare,
+    "OAUTHBEARER": shaken(TOKENS),
+    "OAUTHBEARER, bare": shaken(TOKENS, 0),
+    "OAUTHBEARER, refused": refused,
     "failed": failed,
     "expired": expired,
     "logging in again": logging_in_again,
@@ -98,9 +120,31 @@ def recorded(broker: Guarded) -> list[bytes]:
     return [first, final]
 
 
+def first_by_token(broker: Guarded) -> bytes:
+    """The first message of a client that shows the broker's first delegation token."""
+    controller = broker.core.services.controller
+    assert controller is not None
+    token_id = next(key for key in controller.state.security if "token/" in key)[len("token/") :]
+    return f"n,,n={token_id},r=abc,tokenauth=true".encode()
+
+
+def recorded_by_token(broker: Guarded) -> list[bytes]:
+    """The tokens of a log-in by a delegation token that has succeeded."""
+    user = broker.client()
+    assert user.plain().error_code == 0
+    token = created(user)
+    exchange = ByToken(SCRAM, token.token_id, token.hmac)
+    client = shaken(SCRAM)(broker)
+    first = exchange.first()
+    final = exchange.evaluate(client.authenticate(first).auth_bytes)
+    assert final is not None and client.authenticate(final).error_code == 0
+    return [first, final]
+
+
 def guesses(broker: Guarded) -> list[bytes]:
     """Frames that are right but for a secret, a nonce or the moment."""
     first, final = recorded(broker)
+    by_token = recorded_by_token(broker)
     proof = final.rpartition(b",p=")[2]
     tokens = [
         b"",
@@ -115,10 +159,18 @@ def guesses(broker: Guarded) -> list[bytes]:
         b"c=biws,r=,p=",
         b"p=tls-unique,,n=alice,r=abc",
         b"n,,n=alice,r=abc,tokenauth=true",
+        first_by_token(broker),
+        first_by_token(broker).replace(b"tokenauth", b"Tokenauth"),
+        *by_token,
+        b"c=biws,r=abc,p=" + by_token[1].rpartition(b",p=")[2],
+        bearer(unsecured()),
+        bearer(unsecured(scope="x"), "host=h\x01", "a=alice"),
+        bearer(unsecured(None, {"alg": "HS256"})),
+        b"\x01",
     ]
     requests = [(SaslAuthenticateRequest(auth_bytes=each), v) for each in tokens for v in (0, 2)]
     frames = [frame_of(each, version) for each, version in requests]
-    for mechanism in ("PLAIN", SCRAM, "SCRAM-SHA-1", "GSSAPI", "", "plain"):
+    for mechanism in ("PLAIN", SCRAM, TOKENS, "SCRAM-SHA-1", "GSSAPI", "", "plain"):
         frames += [frame_of(SaslHandshakeRequest(mechanism=mechanism), v) for v in (0, 1)]
     frames.append(frame_of(MetadataRequest(topics=[]), 9))
     versions = ApiVersionsRequest(client_software_name="me", client_software_version="1")
@@ -152,8 +204,9 @@ def run(state: str, count: int, seed: int) -> None:
     keys = {
         "sasl_server_max_receive_size": str(LIMIT),
         "connections_max_reauth_ms": str(LIFETIME_MS),
+        "delegation_token_secret_key": TOKEN_SECRET,
     }
-    broker = Guarded(connection_failed_authentication_delay_ms="100", **keys)
+    broker = guarded(SCOPE, connection_failed_authentication_delay_ms="100", **keys)
     frames = wrong_frames(broker, Random(seed))
     next(frames)  # it has to know a log-in that has succeeded
     sessions = broker.core.sessions

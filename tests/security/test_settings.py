@@ -66,7 +66,7 @@ def test_a_listener_has_keys_of_its_own() -> None:
     ("change", "said"),
     [
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "kwire has no GSSAPI (Kerberos); listener SASL"),
-        ({"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}, "kwire has no OAUTHBEARER"),
+        ({"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}, "OAUTHBEARER is enabled at listener"),
         ({"sasl.enabled.mechanisms": ""}, "it is empty"),
         ({JAAS: SCRAM_LINE}, "the login module of PLAIN is PlainLoginModule, not ScramLogin"),
         ({JAAS: PLAIN_LINE[:-1]}, "it does not end with a semicolon"),

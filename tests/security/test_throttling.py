@@ -8,10 +8,11 @@ import pytest
 from login_kit import Client, Guarded
 from test_client_quotas import alter
 
+from kwire.protocol.errors import ErrorCode
 from kwire.protocol.record_builder import build_batch
 from kwire.protocol.records import Record
 from kwire.protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
-from kwire.protocol.schemas.metadata import MetadataRequest
+from kwire.protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 
@@ -188,6 +189,37 @@ def test_the_time_of_requests_is_throttled_for_a_window_at_most(
     response = client.ask(MetadataRequest(topics=[]), 9)
     assert response.throttle_time_ms == throttle_ms
     assert client.session.busy == (throttle_ms > 0)
+
+
+def create(client: Client, name: str, partitions: int) -> Any:
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    answer = client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
+    return answer and (answer.topics[0].error_code, answer.throttle_time_ms)
+
+
+def test_who_makes_too_many_partitions_is_refused_and_muted() -> None:
+    client = topic_client()
+    alter(client, (ALICE, {"controller_mutation_rate": 2.0}))
+    assert create(client, "a", 23) == (0, 0)  # one above the burst of eleven windows
+    assert not client.session.busy
+    assert create(client, "b", 1) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, 500)
+    assert client.session.busy
+    other = topic_client("bob", "b:o,b=", client.broker)
+    assert create(other, "c", 30) == (0, 0)
+    client.broker.later(500)
+    assert not client.session.busy
+    assert create(client, "b", 1) == (0, 0)
+
+
+def test_topics_that_are_made_by_themselves_are_charged_to_the_client() -> None:
+    client = topic_client()
+    alter(client, (ALICE, {"controller_mutation_rate": 1.0}))
+    create(client, "a", 12)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="auto")])
+    request.allow_auto_topic_creation = True
+    assert client.ask(request, 9).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    client.broker.later(1000)
+    assert client.ask(request, 9).topics[0].error_code == 0
 
 
 def test_quotas_act_after_a_restart() -> None:

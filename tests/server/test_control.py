@@ -501,9 +501,21 @@ def test_a_broker_is_started_in_the_moment_after_its_death(tmp_path: Path) -> No
 def test_the_control_api_listens_on_every_address_when_asked_to() -> None:
     with kwire_up("--brokers", "2", "--control-host", "0.0.0.0") as (_, line):
         url = line.split("control=")[1].strip()
-        assert url.startswith("http://127.0.0.1:")  # an address that leads somewhere
-        status, found = Api(url.replace("127.0.0.1", "127.0.0.2"))("GET", "/v1/cluster")
+        user, _, place = url.partition("@")
+        assert place.startswith("127.0.0.1:")  # an address that leads somewhere
+        api = Api("http://" + place.replace("127.0.0.1", "127.0.0.2"))
+        assert api("GET", "/v1/cluster")[0] == 401
+        token = {"Authorization": "Bearer " + user.rpartition(":")[2]}
+        status, found = api("GET", "/v1/cluster", **token)
     assert (status, [each["id"] for each in found["brokers"]]) == (200, [1, 2])
+
+
+@pytest.mark.parametrize("release", ["2.0.1", "2.4.1"])
+def test_a_release_without_quotas_is_reset_too(release: str) -> None:
+    with kwire_up("--brokers", "2", "--as-version", release, "--topic", "t") as (_, line):
+        api = Api(line.split("control=")[1].strip())
+        assert api("POST", "/v1/reset") == (200, {})
+        assert api("GET", "/v1/topics")[1]["topics"] == {}
 
 
 def layout(folder: Path) -> set[str]:

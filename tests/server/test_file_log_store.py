@@ -318,3 +318,90 @@ def test_without_fsync_a_flush_is_free_and_counts(
     store.write_file("b", b"x")
     assert file.flushed_size == 3
     store.close()
+
+
+# --- files that a snapshot shares
+
+
+@pytest.fixture(params=[False, True])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[FileLogStore, Path]]:
+    """A store with a file "abcd" that has another link; it was open before, or is opened now."""
+    link = tmp_path / "link"
+    store = FileLogStore(str(tmp_path / "data"))
+    file = store.open("a.log", create=True)
+    file.append([b"abcd"])
+    if request.param:
+        store.close()
+        os.link(tmp_path / "data" / "a.log", link)
+        store = FileLogStore(str(tmp_path / "data"))
+    else:
+        store.release_files()
+        os.link(tmp_path / "data" / "a.log", link)
+    yield store, link
+    store.close()
+
+
+def test_a_shared_file_is_copied_before_an_append(shared: tuple[FileLogStore, Path]) -> None:
+    store, link = shared
+    file = store.open("a.log")
+    assert file.read(0, 9) == b"abcd"
+    assert os.stat(link).st_nlink == 2
+    file.append([b"ef", b"g"])
+    file.append([b"h"])
+    assert link.read_bytes() == b"abcd" and file.read(0, 9) == b"abcdefgh"
+    assert store.read_file("a.log") == b"abcdefgh" and file.size == 8
+    assert file.flushed_size == 0
+    file.flush()
+    assert os.stat(link).st_nlink == 1 and store.list_dir() == [".lock", "a.log"]
+
+
+def test_a_shared_file_is_copied_before_it_is_truncated(shared: tuple[FileLogStore, Path]) -> None:
+    store, link = shared
+    file = store.open("a.log")
+    file.truncate(4)  # nothing to do
+    assert os.stat(link).st_nlink == 2
+    file.truncate(1)
+    file.append([b"x"])
+    assert (link.read_bytes(), file.read(0, 9)) == (b"abcd", b"ax")
+
+
+def test_a_file_that_was_shared_can_be_changed(shared: tuple[FileLogStore, Path]) -> None:
+    store, link = shared
+    file = store.open("a.log")
+    assert file.read(0, 1) == b"a"
+    link.unlink()
+    file.truncate(3)
+    file.append([b"x"])
+    assert file.read(0, 9) == b"abcx"
+
+
+def test_a_copy_that_fails_changes_nothing(
+    shared: tuple[FileLogStore, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, link = shared
+    file = store.open("a.log")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kwire.server.log_file.copy_bytes", full)
+        with pytest.raises(OSError, match="No space"):
+            file.append([b"x"])
+    assert (link.read_bytes(), file.read(0, 9), file.size) == (b"abcd", b"abcd", 4)
+    assert store.list_dir() == [".lock", "a.log"]
+    file.append([b"x"])
+    assert (link.read_bytes(), file.read(0, 9)) == (b"abcd", b"abcdx")
+
+
+def test_bytes_are_copied_where_the_system_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kwire.server.log_file import copy_bytes
+
+    data = os.urandom(3 << 20)
+    (tmp_path / "a").write_bytes(data)
+    monkeypatch.delattr(os, "copy_file_range")
+    with open(tmp_path / "a", "rb") as source, open(tmp_path / "b", "wb") as target:
+        copy_bytes(source.fileno(), target.fileno(), len(data) - 1)
+    assert (tmp_path / "b").read_bytes() == data[:-1]

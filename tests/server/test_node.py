@@ -284,17 +284,6 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
         assert int.from_bytes(waiting.frame()[:4], "big") == 9
 
 
-def test_connections_above_the_limit_are_closed() -> None:
-    with running_node({"max.connections": "2"}) as running:
-        with Client(running.port) as one, Client(running.port) as two:
-            api_versions(one), api_versions(two)
-            with Client(running.port) as three:
-                assert three.is_closed()
-        until(lambda: not running.node.connections)
-        with Client(running.port) as four:
-            assert api_versions(four).error_code == 0
-
-
 def test_connections_of_one_host_above_the_limit_are_closed() -> None:
     limits = {"max.connections.per.ip": "100", "max.connections.per.ip.overrides": "127.0.0.1:1"}
     with running_node(limits) as running, Client(running.port) as one:

@@ -23,6 +23,7 @@ from kwire.replication.controller.claim import ClaimedJournal
 from kwire.replication.controller.journal import StoreJournal
 from kwire.replication.controller.partitions import PartitionControl
 from kwire.replication.core.metadata import MetadataCache
+from kwire.replication.core.types import RACK_AWARE
 from kwire.replication.core.work import Steps
 from kwire.replication.fetcher import fetcher as replica_fetcher
 from kwire.replication.log import loader, retention, validation, verification
@@ -36,7 +37,7 @@ from kwire.replication.log_dirs.cleaning import OffsetMap
 from kwire.replication.member.cluster_member import ClusterMember
 from kwire.replication.member.controller_link import ControllerLink
 from kwire.replication.replica import control as replica_control
-from kwire.replication.replica import moves, selector
+from kwire.replication.replica import moves, selector, throttles
 from kwire.replication.replica.alter_partition import AlterPartitionManager
 from kwire.replication.replica.delayed import DelayedFetch
 from kwire.replication.replica.fetch_session import CachedPartition
@@ -453,6 +454,39 @@ def moves_never_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(moves.LogDirMoves, "_copy", lambda self, current, future: None)
 
 
+def throttled_replicas_wait_for_ever(patch: pytest.MonkeyPatch) -> None:
+    pause = throttles.ReplicationThrottles.pause_ms
+
+    def for_ever(self: throttles.ReplicationThrottles, key: Any, lag: int) -> int:
+        return pause(self, key, lag) * 10_000
+
+    patch.setattr(throttles.ReplicationThrottles, "pause_ms", for_ever)
+
+
+def throttles_outlive_their_lists(patch: pytest.MonkeyPatch) -> None:
+    """And their rates: a leader keeps to what it was told first."""
+    throttle_of = throttles.throttle_of
+    first: dict[tuple[int, str], int] = {}
+
+    def kept(config: Any, key: str) -> int | None:
+        found = throttle_of(config, key)
+        return (
+            first.setdefault((id(config), key), found)
+            if found is not None
+            else first.get((id(config), key))
+        )
+
+    patch.setattr(throttles, "throttle_of", kept)
+    includes = throttles.ReplicationThrottle.includes
+
+    def included(self: Any, key: Any) -> bool:
+        if includes(self, key):
+            self._parsed[f"{key}"] = frozenset()
+        return f"{key}" in self._parsed
+
+    patch.setattr(throttles.ReplicationThrottle, "includes", included)
+
+
 def strangers_are_obeyed(patch: pytest.MonkeyPatch) -> None:
     """A broker looks only whether a broker epoch is large enough, as Kafka does."""
     patch.setattr(ClusterMember, "is_own_epoch", lambda self, broker_epoch: True)
@@ -691,7 +725,7 @@ def _with_clients(*clients: ClientPlan, racks: int = 0) -> Focus:
         plan.clients += clients
         plan.racks = racks
         if racks:
-            plan.config["replica.selector.class"] = selector.RACK_AWARE
+            plan.config["replica.selector.class"] = RACK_AWARE
 
     return focus
 
@@ -941,6 +975,8 @@ MUTATIONS: list[tuple[Patch, set[str], Focus]] = [
     (retention_does_not_ask_for_the_high_watermark, {"I5", "I36"}, _retention),
     (a_move_loses_the_last_segment, {"I37"}, _with_segments("log_dir_move", log_dirs=2)),
     (moves_never_end, {"I30"}, _with_segments("log_dir_move", log_dirs=2)),
+    (throttled_replicas_wait_for_ever, {"I30"}, _only("reassign")),
+    (throttles_outlive_their_lists, {"I30"}, _only("reassign")),
     (strangers_are_obeyed, {"I15"}, _only("stranger")),
     (followers_take_damaged_batches, {"I3"}, _with_segments("bit_rot", "reassign")),
     (producers_may_send_anything, {"I38"}, _with_clients(ClientPlan("liar"))),

@@ -7,6 +7,8 @@ what it may not. A refused topic is found nowhere in the handler, so that its ex
 from __future__ import annotations
 
 from kwire.apis.context import RequestContext
+from kwire.apis.parts.results import refused_result
+from kwire.apis.parts.shapes import shape_of
 from kwire.protocol import api
 from kwire.protocol.errors import ErrorCode
 from kwire.replication.core.acls import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID
@@ -108,6 +110,15 @@ def refused(ctx: RequestContext, request: Message, code: ErrorCode, message: str
     if "error_message" in type(response).fields:
         response.error_message = message
     return response  # type: ignore[no-any-return]
+
+
+def refused_parts(
+    ctx: RequestContext, items: Iterable[Any], code: ErrorCode, message: str | None = None
+) -> list[Any]:
+    """The results of elements of a request's list that are refused."""
+    shape = shape_of(ctx.api_key, ctx.api_version)
+    assert shape is not None
+    return [refused_result(shape, item, int(code), message) for item in items]
 
 
 def split(

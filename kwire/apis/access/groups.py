@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from kwire.apis.access.checks import ERRORS, add_to, let, refuse, split
-from kwire.apis.access.refusals import commit_topic
+from kwire.apis.access.checks import ERRORS, add_to, let, refuse, refused_parts, split
+from kwire.apis.parts.results import refused_result
+from kwire.apis.parts.shapes import shape_of
 from kwire.protocol.errors import ErrorCode
-from kwire.replication.core.acls import GROUP, TOPIC
+from kwire.replication.core.acls import GROUP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from kwire.apis.access.table import Row
     from kwire.apis.context import RequestContext
     from kwire.protocol.language.schema import Message
-    from kwire.protocol.schemas.groups import Coordinator
     from kwire.protocol.schemas.offsets import OffsetFetchResponseGroup
 
-_NO_TOPIC = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-_NO_GROUP = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+_NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
+_PROTOCOL_NAMED = 5
 _BY_ID, _BATCHED, _TOP_LEVEL_ERROR, _SHARE, _MANY_KEYS = 10, 8, 2, 6, 4
 _KINDS = 3
 """Types of keys of FindCoordinator: groups, transactional ids, share groups."""
@@ -35,6 +36,19 @@ def one_group(
         handler(ctx, request)
     else:
         refuse(ctx, request, row.needs[0])
+
+
+def sync_group(
+    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
+) -> None:
+    """A member's request, of which Kafka first looks whether the protocol is named (KIP-559)."""
+    if ctx.api_version >= _PROTOCOL_NAMED and None in (
+        request.protocol_type,
+        request.protocol_name,
+    ):
+        handler(ctx, request)  # which refuses it
+    else:
+        one_group(authority, ctx, request, handler, row)
 
 
 def topic_name_of(ctx: RequestContext, *, by_id: bool) -> Callable[[Any], str | None]:
@@ -54,8 +68,7 @@ def offset_commit(
         return
     name_of = topic_name_of(ctx, by_id=ctx.api_version >= _BY_ID)
     request.topics, others = split(authority, ctx, topic, request.topics, name_of)
-    refused = [commit_topic(each, _NO_TOPIC) for each in others]
-    let(ctx, request, handler, add_to("topics", refused))
+    let(ctx, request, handler, add_to("topics", refused_parts(ctx, others, _NO_TOPIC)))
 
 
 def offset_fetch(
@@ -84,7 +97,7 @@ def offset_fetch(
             if answer.error_code:
                 continue
             if answer.group_id in refused_topics:
-                answer.topics += map(_refused_offsets, refused_topics[answer.group_id])
+                answer.topics += _refused_topics(ctx, refused_topics[answer.group_id])
             else:
                 answer.topics, _ = split(authority, ctx, topic, answer.topics)
         for each in others:
@@ -107,7 +120,7 @@ def _fetch_one_group(
 
         response = OffsetFetchResponse(error_code=_NO_GROUP)
         if ctx.api_version < _TOP_LEVEL_ERROR:
-            response.topics = [_refused_topic(each, _NO_GROUP) for each in request.topics or ()]
+            response.topics = refused_parts(ctx, request.topics or (), _NO_GROUP)
         ctx.reply(response)
         return
     if request.topics is None:
@@ -119,7 +132,7 @@ def _fetch_one_group(
         let(ctx, request, handler, hide)
         return
     request.topics, others = split(authority, ctx, topic, request.topics)
-    refused = [_refused_topic(each, _NO_TOPIC) for each in others]
+    refused = refused_parts(ctx, others, _NO_TOPIC)
 
     def add(response: Any) -> Message:
         if not response.error_code:
@@ -129,43 +142,11 @@ def _fetch_one_group(
     let(ctx, request, handler, add)
 
 
-def _refused_topic(topic: Any, code: int) -> Any:
-    from kwire.protocol.schemas.offsets import (
-        OffsetFetchResponsePartition,
-        OffsetFetchResponseTopic,
-    )
-
-    return OffsetFetchResponseTopic(
-        name=topic.name,
-        partitions=[
-            OffsetFetchResponsePartition(
-                partition_index=index,
-                committed_offset=-1,
-                committed_leader_epoch=-1,
-                metadata="",
-                error_code=code,
-            )
-            for index in topic.partition_indexes
-        ],
-    )
-
-
-def _refused_offsets(topic: Any) -> Any:
-    from kwire.protocol.schemas.offsets import (
-        OffsetFetchResponsePartitions,
-        OffsetFetchResponseTopics,
-    )
-
-    return OffsetFetchResponseTopics(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            OffsetFetchResponsePartitions(
-                partition_index=index, committed_offset=-1, error_code=_NO_TOPIC
-            )
-            for index in topic.partition_indexes
-        ],
-    )
+def _refused_topics(ctx: RequestContext, topics: list[Any]) -> list[Any]:
+    """The results of topics in a group of OffsetFetch, from version 8 on."""
+    shape = shape_of(ctx.api_key, ctx.api_version)
+    assert shape is not None
+    return [refused_result(shape, each, int(_NO_TOPIC), level=1) for each in topics]
 
 
 def find_coordinator(
@@ -185,7 +166,9 @@ def find_coordinator(
 
     def amend(response: Any) -> Message:
         found = {each.key: each for each in response.coordinators}
-        response.coordinators = [found.get(key) or _no_coordinator(key, code) for key in keys]
+        response.coordinators = [
+            found.get(key) or refused_parts(ctx, [key], code)[0] for key in keys
+        ]
         return response  # type: ignore[no-any-return]
 
     if len(allowed) == len(keys):
@@ -200,12 +183,6 @@ def find_coordinator(
         ctx.reply(amend(FindCoordinatorResponse()))
 
 
-def _no_coordinator(key: str, code: ErrorCode) -> Coordinator:
-    from kwire.protocol.schemas.groups import Coordinator
-
-    return Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=_text(code))
-
-
 def _text(code: ErrorCode) -> str:
     from kwire.apis.access.checks import MESSAGES
 
@@ -215,8 +192,6 @@ def _text(code: ErrorCode) -> str:
 def describe_groups(
     authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
 ) -> None:
-    from kwire.protocol.schemas.groups import DescribedGroup
-
     asked = request.groups
     request.groups, _ = split(authority, ctx, row.needs[0], asked, lambda group_id: group_id)
 
@@ -228,7 +203,7 @@ def describe_groups(
                     operations = authority.operations(ctx, GROUP, group.group_id)
                     group.authorized_operations = operations
         response.groups = [
-            found.get(group_id) or DescribedGroup(group_id=group_id, error_code=_NO_GROUP)
+            found.get(group_id) or refused_parts(ctx, [group_id], _NO_GROUP)[0]
             for group_id in asked
         ]
         return response  # type: ignore[no-any-return]
@@ -256,40 +231,21 @@ def list_groups(
 def delete_groups(
     authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
 ) -> None:
-    from kwire.protocol.schemas.groups import DeletableGroupResult
-
     request.groups_names, others = split(
         authority, ctx, row.needs[0], request.groups_names, lambda group_id: group_id
     )
-    refused = [DeletableGroupResult(group_id=each, error_code=_NO_GROUP) for each in others]
-    let(ctx, request, handler, add_to("results", refused))
+    let(ctx, request, handler, add_to("results", refused_parts(ctx, others, _NO_GROUP)))
 
 
 def offset_delete(
     authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
 ) -> None:
-    from kwire.protocol.schemas.offsets import (
-        OffsetDeleteResponsePartition,
-        OffsetDeleteResponseTopic,
-    )
-
     group, topic = row.needs
     if not authority.may(ctx, group, request.group_id):
         refuse(ctx, request, group)
         return
     request.topics, others = split(authority, ctx, topic, request.topics)
-    refused = [
-        OffsetDeleteResponseTopic(
-            name=each.name,
-            partitions=[
-                OffsetDeleteResponsePartition(
-                    partition_index=partition.partition_index, error_code=int(ERRORS[TOPIC])
-                )
-                for partition in each.partitions
-            ],
-        )
-        for each in others
-    ]
+    refused = refused_parts(ctx, others, _NO_TOPIC)
 
     def amend(response: Any) -> Message:
         if not response.error_code:

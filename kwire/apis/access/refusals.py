@@ -4,7 +4,9 @@ Here are those without a top-level error, or with more than one; the controller'
 
 from __future__ import annotations
 
-from kwire.protocol.api import ApiKey
+from kwire.apis.parts.results import refused_result
+from kwire.apis.parts.shapes import shape_of
+from kwire.protocol.api import ApiKey, key_of, response_class
 from kwire.protocol.schemas.cluster import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -12,33 +14,22 @@ from kwire.protocol.schemas.cluster import (
     AlterReplicaLogDirTopicResult,
 )
 from kwire.protocol.schemas.groups import JoinGroupRequest, JoinGroupResponse
-from kwire.protocol.schemas.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from kwire.protocol.schemas.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from kwire.protocol.schemas.nodes import UnregisterBrokerRequest, UnregisterBrokerResponse
 from kwire.protocol.schemas.quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from kwire.protocol.schemas.sasl import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from kwire.protocol.schemas.topics import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
 from kwire.protocol.schemas.transactions import (
-    AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopicResult,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-    WritableTxnMarkerPartitionResult,
-    WritableTxnMarkerResult,
-    WritableTxnMarkerTopicResult,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
 )
 
 TYPE_CHECKING = False
@@ -49,109 +40,30 @@ if TYPE_CHECKING:
     from kwire.protocol.language.schema import Message
 
 
-def _produce(request: ProduceRequest, _: int, code: int, message: str) -> ProduceResponse:
-    return ProduceResponse(
-        responses=[
-            produce_topic(topic, code, message if topic.partition_data else None)
-            for topic in request.topic_data
-        ]
-    )
-
-
-def produce_topic(topic: Any, code: int, message: str | None = None) -> TopicProduceResponse:
-    """A topic of a Produce request, refused."""
-    return TopicProduceResponse(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partition_responses=[
-            PartitionProduceResponse(
-                index=data.index, error_code=code, base_offset=-1, error_message=message
-            )
-            for data in topic.partition_data
-        ],
-    )
+def _parts(request: Any, version: int, code: int, _: str) -> Message:
+    """Each part has its own error: all of them are refused."""
+    key = key_of(request)
+    shape = shape_of(key, version)
+    assert shape is not None
+    response = response_class(key)()
+    results = [
+        refused_result(shape, each, code)
+        for each in getattr(request, shape.asked.partition("/")[0])
+    ]
+    setattr(response, shape.answered.partition("/")[0], results)
+    return response
 
 
 def _join_group(_: JoinGroupRequest, version: int, code: int, __: str) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=code, protocol_name=None if version >= 7 else "")
 
 
-def _offset_commit(
-    request: OffsetCommitRequest, _: int, code: int, __: str
-) -> OffsetCommitResponse:
-    return OffsetCommitResponse(topics=[commit_topic(topic, code) for topic in request.topics])
-
-
-def commit_topic(topic: Any, code: int) -> OffsetCommitResponseTopic:
-    """A topic of an OffsetCommit request, refused."""
-    return OffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-            for each in topic.partitions
-        ],
-    )
-
-
-def _txn_offset_commit(
-    request: TxnOffsetCommitRequest, _: int, code: int, __: str
-) -> TxnOffsetCommitResponse:
-    topics = [txn_commit_topic(topic, code) for topic in request.topics]
-    return TxnOffsetCommitResponse(topics=topics)
-
-
-def txn_commit_topic(topic: Any, code: int) -> TxnOffsetCommitResponseTopic:
-    """A topic of a TxnOffsetCommit request, refused."""
-    return TxnOffsetCommitResponseTopic(
-        name=topic.name,
-        partitions=[
-            TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
-            for each in topic.partitions
-        ],
-    )
-
-
 def _add_partitions(
-    request: AddPartitionsToTxnRequest, version: int, code: int, _: str
-) -> AddPartitionsToTxnResponse:
+    request: AddPartitionsToTxnRequest, version: int, code: int, message: str
+) -> Message:
     if version >= 4:
         return AddPartitionsToTxnResponse(error_code=code)
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=[
-            AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=[
-                    AddPartitionsToTxnPartitionResult(partition_index=i, partition_error_code=code)
-                    for i in topic.partitions
-                ],
-            )
-            for topic in request.v3_and_below_topics
-        ]
-    )
-
-
-def _write_markers(
-    request: WriteTxnMarkersRequest, _: int, code: int, __: str
-) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            WritableTxnMarkerPartitionResult(partition_index=i, error_code=code)
-                            for i in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.markers
-        ]
-    )
+    return _parts(request, version, code, message)
 
 
 def _alter_log_dirs(
@@ -173,18 +85,54 @@ def _alter_log_dirs(
 
 
 def _describe_quotas(
-    _: DescribeClientQuotasRequest, __: int, code: int, message: str
+    _: DescribeClientQuotasRequest, __: int, code: int, ___: str
 ) -> DescribeClientQuotasResponse:
-    return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)
+    return DescribeClientQuotasResponse(error_code=code, error_message=None, entries=None)
+
+
+def _describe_scram(
+    _: DescribeUserScramCredentialsRequest, __: int, code: int, ___: str
+) -> DescribeUserScramCredentialsResponse:
+    result = DescribeUserScramCredentialsResult(error_code=code, error_message=None)
+    return DescribeUserScramCredentialsResponse(
+        error_code=code, error_message=None, results=[result]
+    )
+
+
+def _unregister_broker(
+    _: UnregisterBrokerRequest, __: int, code: int, ___: str
+) -> UnregisterBrokerResponse:
+    return UnregisterBrokerResponse(error_code=code, error_message="")
+
+
+def _list_reassignments(
+    request: ListPartitionReassignmentsRequest, _: int, code: int, message: str
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=message,
+        topics=[
+            OngoingTopicReassignment(
+                name=topic.name,
+                partitions=[
+                    OngoingPartitionReassignment(partition_index=i) for i in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ],
+    )
 
 
 REFUSALS: dict[ApiKey, Callable[[Any, int, int, str], Message]] = {
-    ApiKey.PRODUCE: _produce,
-    ApiKey.OFFSET_COMMIT: _offset_commit,
+    ApiKey.PRODUCE: _parts,
+    ApiKey.OFFSET_COMMIT: _parts,
     ApiKey.JOIN_GROUP: _join_group,
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions,
-    ApiKey.WRITE_TXN_MARKERS: _write_markers,
-    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
+    ApiKey.WRITE_TXN_MARKERS: _parts,
+    ApiKey.TXN_OFFSET_COMMIT: _parts,
     ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_log_dirs,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_quotas,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _describe_scram,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_reassignments,
+    ApiKey.UNREGISTER_BROKER: _unregister_broker,
 }

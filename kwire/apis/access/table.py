@@ -1,15 +1,14 @@
 """What each API needs: the operations, the resources, and what becomes of a request that may not do them.
 
 The rows are those of kafka.server.KafkaApis, ControllerApis and AclApis of Kafka 3.9; docs/authorization.md is
-generated from them (`python -m kwire.apis.access.page`). What is not here needs nothing (ApiVersions), or is served
-to brokers only.
+generated from them (`python -m kwire.apis.access.page`). What is not here needs nothing (ApiVersions).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from kwire.apis.access import admin, checks, deletion, groups, topics, transactions
+from kwire.apis.access import admin, checks, deletion, groups, tokens, topics, transactions
 from kwire.protocol.api import ApiKey
 from kwire.replication.core.acls import (
     ALTER,
@@ -17,14 +16,18 @@ from kwire.replication.core.acls import (
     CLUSTER,
     CLUSTER_ACTION,
     CREATE,
+    CREATE_TOKENS,
+    DELEGATION_TOKEN,
     DELETE,
     DESCRIBE,
     DESCRIBE_CONFIGS,
+    DESCRIBE_TOKENS,
     GROUP,
     IDEMPOTENT_WRITE,
     READ,
     TOPIC,
     TRANSACTIONAL_ID,
+    USER,
     WRITE,
 )
 
@@ -111,7 +114,7 @@ TABLE: tuple[Row, ...] = (
     Row(ApiKey.JOIN_GROUP, groups.one_group, (Need(READ, GROUP, _WHOLE),)),
     Row(ApiKey.HEARTBEAT, groups.one_group, (Need(READ, GROUP, _WHOLE),)),
     Row(ApiKey.LEAVE_GROUP, groups.one_group, (Need(READ, GROUP, _WHOLE),)),
-    Row(ApiKey.SYNC_GROUP, groups.one_group, (Need(READ, GROUP, _WHOLE),)),
+    Row(ApiKey.SYNC_GROUP, groups.sync_group, (Need(READ, GROUP, _WHOLE),)),
     Row(ApiKey.DESCRIBE_GROUPS, groups.describe_groups, (Need(DESCRIBE, GROUP, _PART),)),
     Row(
         ApiKey.LIST_GROUPS,
@@ -213,6 +216,25 @@ TABLE: tuple[Row, ...] = (
     _cluster(ApiKey.ALTER_REPLICA_LOG_DIRS, ALTER),
     _cluster(ApiKey.DESCRIBE_LOG_DIRS, DESCRIBE),
     Row(ApiKey.CREATE_PARTITIONS, topics.create_partitions, (Need(ALTER, TOPIC, _PART),)),
+    Row(
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        tokens.create,
+        (
+            Need(
+                CREATE_TOKENS,
+                USER,
+                "A token for somebody else, the owner that is named, is refused.",
+            ),
+        ),
+    ),
+    Row(
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        checks.passed,
+        (
+            Need(DESCRIBE, DELEGATION_TOKEN, "Left out, but for DESCRIBE_TOKENS on its owner."),
+            Need(DESCRIBE_TOKENS, USER, "Left out, but for DESCRIBE on the token."),
+        ),
+    ),
     Row(ApiKey.DELETE_GROUPS, groups.delete_groups, (Need(DELETE, GROUP, _PART),)),
     _cluster(ApiKey.ELECT_LEADERS, ALTER),
     Row(
@@ -260,5 +282,16 @@ TABLE: tuple[Row, ...] = (
     ),
 )
 """In Kafka's order of keys."""
+
+_NODES = tuple(
+    _cluster(key, CLUSTER_ACTION)
+    for key in (
+        *(ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA),
+        *(ApiKey.CONTROLLED_SHUTDOWN, ApiKey.ALTER_PARTITION, ApiKey.ENVELOPE),
+        *(ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT, ApiKey.ALLOCATE_PRODUCER_IDS),
+    )
+)
+AMONG_NODES: dict[int, Row] = {row.key: row for row in _NODES}
+"""What nodes ask of each other: a controller's orders at brokers, and what brokers ask of the controller."""
 
 ROWS: dict[int, Row] = {row.key: row for row in TABLE}

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kwire.apis.access.checks import MESSAGES, Amended, add_to, let, refuse, split
-from kwire.apis.access.refusals import produce_topic
+from kwire.apis.access.checks import (
+    MESSAGES,
+    Amended,
+    add_to,
+    let,
+    refuse,
+    refused_parts,
+    split,
+)
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.protocol.records import ATTRIBUTES_POSITION, MAGIC_POSITION, TRANSACTIONAL_FLAG
@@ -23,7 +30,8 @@ if TYPE_CHECKING:
     from kwire.apis.context import RequestContext
     from kwire.protocol.language.schema import Message
 
-_REFUSED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+_UNAUTHORIZED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_REFUSED = int(_UNAUTHORIZED)
 _PRODUCE_BY_ID, _METADATA_BY_ID = 13, 12
 
 
@@ -40,16 +48,17 @@ def produce(
         refuse(ctx, request, transaction)
         return
     metadata = ctx.services.metadata
-    allowed, refusals = [], []
+    allowed: list[Any] = []
+    refusals: list[Any] = []
     for each in request.topic_data:
         is_by_id = ctx.api_version >= _PRODUCE_BY_ID
         name = metadata.topic_name(each.topic_id) if is_by_id else each.name
         if name is None:  # here, as it may be known when the handler looks for it
-            refusals.append(produce_topic(each, int(ErrorCode.UNKNOWN_TOPIC_ID)))
+            refusals += refused_parts(ctx, [each], ErrorCode.UNKNOWN_TOPIC_ID)
         elif authority.may(ctx, topic, name):
             allowed.append(each)
         else:
-            refusals.append(produce_topic(each, _REFUSED))
+            refusals += refused_parts(ctx, [each], _UNAUTHORIZED)
     if not refusals:
         handler(ctx, request)
         return
@@ -94,25 +103,8 @@ def _has_transactional(request: Any) -> bool:
 def list_offsets(
     authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
 ) -> None:
-    from kwire.protocol.schemas.offsets import (
-        ListOffsetsPartitionResponse,
-        ListOffsetsTopicResponse,
-    )
-
     request.topics, others = split(authority, ctx, row.needs[0], request.topics)
-    refusals = [
-        ListOffsetsTopicResponse(
-            name=topic.name,
-            partitions=[
-                ListOffsetsPartitionResponse(
-                    partition_index=each.partition_index, error_code=_REFUSED
-                )
-                for each in topic.partitions
-            ],
-        )
-        for topic in others
-    ]
-    let(ctx, request, handler, add_to("topics", refusals))
+    let(ctx, request, handler, add_to("topics", refused_parts(ctx, others, _UNAUTHORIZED)))
 
 
 def metadata(
@@ -189,8 +181,6 @@ def _refuse_named(authority: Authority, ctx: RequestContext, request: Any, row: 
 def create_topics(
     authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
 ) -> None:
-    from kwire.protocol.schemas.topics import CreatableTopicResult
-
     create_any, create, describe_configs = row.needs
     refusals: list[Any] = []
     if not authority.may(ctx, create_any):
@@ -203,12 +193,7 @@ def create_topics(
             request.topics,
             lambda topic: topic.name if counts[topic.name] == 1 else None,
         )
-        refusals = [
-            CreatableTopicResult(
-                name=topic.name, error_code=_REFUSED, error_message="Authorization failed."
-            )
-            for topic in others
-        ]
+        refusals = refused_parts(ctx, others, _UNAUTHORIZED, "Authorization failed.")
 
     def amend(response: Any) -> Message:
         for topic in response.topics:
@@ -225,8 +210,6 @@ def create_topics(
 def create_partitions(
     authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
 ) -> None:
-    from kwire.protocol.schemas.topics import CreatePartitionsTopicResult
-
     counts = Counter(topic.name for topic in request.topics)
     request.topics, others = split(
         authority,
@@ -235,39 +218,19 @@ def create_partitions(
         request.topics,
         lambda topic: topic.name if counts[topic.name] == 1 else None,
     )
-    refusals = [CreatePartitionsTopicResult(name=each.name, error_code=_REFUSED) for each in others]
-    let(ctx, request, handler, add_to("results", refusals))
+    let(ctx, request, handler, add_to("results", refused_parts(ctx, others, _UNAUTHORIZED)))
 
 
 def delete_records(
     authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
 ) -> None:
-    from kwire.protocol.schemas.topics import (
-        DeleteRecordsPartitionResult,
-        DeleteRecordsTopicResult,
-    )
-
     request.topics, others = split(authority, ctx, row.needs[0], request.topics)
-    refusals = [
-        DeleteRecordsTopicResult(
-            name=topic.name,
-            partitions=[
-                DeleteRecordsPartitionResult(
-                    partition_index=each.partition_index, low_watermark=-1, error_code=_REFUSED
-                )
-                for each in topic.partitions
-            ],
-        )
-        for topic in others
-    ]
-    let(ctx, request, handler, add_to("topics", refusals))
+    let(ctx, request, handler, add_to("topics", refused_parts(ctx, others, _UNAUTHORIZED)))
 
 
 def offset_for_leader_epoch(
     authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
 ) -> None:
-    from kwire.protocol.schemas.offsets import EpochEndOffset, OffsetForLeaderTopicResult
-
     cluster, describe = row.needs
     if authority.may(ctx, cluster):
         handler(ctx, request)
@@ -275,44 +238,20 @@ def offset_for_leader_epoch(
     request.topics, others = split(
         authority, ctx, describe, request.topics, lambda topic: topic.topic
     )
-    refusals = [
-        OffsetForLeaderTopicResult(
-            topic=topic.topic,
-            partitions=[
-                EpochEndOffset(partition=each.partition, error_code=_REFUSED)
-                for each in topic.partitions
-            ],
-        )
-        for topic in others
-    ]
-    let(ctx, request, handler, add_to("topics", refusals))
+    let(ctx, request, handler, add_to("topics", refused_parts(ctx, others, _UNAUTHORIZED)))
 
 
 def describe_producers(
     authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
 ) -> None:
-    from kwire.protocol.schemas.transactions import PartitionResponse, TopicResponse
-
-    asked = request.topics
     request.topics, others = split(
         authority,
         ctx,
         row.needs[0],
-        asked,
+        request.topics,
         lambda topic: topic.name if topic_name_problem(topic.name) is None else None,
     )
-    refusals = [
-        TopicResponse(
-            name=topic.name,
-            partitions=[
-                PartitionResponse(
-                    partition_index=index, error_code=_REFUSED, error_message=MESSAGES[TOPIC]
-                )
-                for index in topic.partition_indexes
-            ],
-        )
-        for topic in others
-    ]
+    refusals = refused_parts(ctx, others, _UNAUTHORIZED, MESSAGES[TOPIC])
     let(ctx, request, handler, add_to("topics", refusals))
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kwire.apis.access.checks import add_to, let, refuse, split
-from kwire.apis.access.refusals import txn_commit_topic
+from kwire.apis.access.checks import add_to, let, refuse, refused_parts, split
 from kwire.apis.transactions import FROM_BROKERS
 from kwire.protocol.errors import ErrorCode
 from kwire.replication.core.acls import CLUSTER_NAME
@@ -131,28 +130,23 @@ def txn_offset_commit(
         refuse(ctx, request, group)
         return
     request.topics, others = split(authority, ctx, topic, request.topics)
-    code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    refusals = [txn_commit_topic(each, code) for each in others]
+    refusals = refused_parts(ctx, others, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     let(ctx, request, handler, add_to("topics", refusals))
 
 
 def describe_transactions(
     authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
 ) -> None:
-    from kwire.protocol.schemas.transactions import TransactionState
-
     transaction, topic = row.needs
     request.transactional_ids, others = split(
         authority, ctx, transaction, request.transactional_ids, lambda each: each
     )
-    code = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
     def amend(response: Any) -> Message:
         for state in response.transaction_states:
             state.topics, _ = split(authority, ctx, topic, state.topics, lambda each: each.topic)
-        response.transaction_states += [
-            TransactionState(transactional_id=each, error_code=code) for each in others
-        ]
+        response.transaction_states += refused_parts(ctx, others, code)
         return response  # type: ignore[no-any-return]
 
     let(ctx, request, handler, amend)

@@ -1,1 +1,1 @@
-"""What replica audit, timeline and causes go by: brokers' files and events, and the comparison of logs."""
+"""What the audits go by: brokers' files and events, and the comparison of logs, with each other and with ledgers."""

@@ -2,7 +2,8 @@
 
 Every function takes DataFrames and returns one: `sent` and `seen` of a ledger, `records` of a topic
 (`records.RECORDS`), `bounds` with one row a partition (`BOUNDS`). A record that the ledger has at an offset is looked
-for there first; only what does not agree is left, and goes on to `verdicts`, which looks across partitions.
+for there first (in `contents` those of whole ranges at once); only what does not agree is left, and goes on to
+`verdicts`, which looks across partitions.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def is_acknowledged(outcome: str = "outcome") -> str:
     return f"{outcome} in ('{ACKNOWLEDGED}', '{COMMITTED}')"
 
 
-_IS_OPEN = f"(outcome = '{UNKNOWN}' and transaction is not null)"
+IS_OPEN = f"(outcome = '{UNKNOWN}' and transaction is not null)"
 """Whether it should be visible is not known from the record's own row."""
 
 
@@ -42,78 +43,8 @@ def pairs(sent: DataFrame, records: DataFrame, run: str) -> DataFrame:
         F.struct(F.col("hash"), "key_hash", "timestamp", "visible").alias("found"),
     )
     joined = sent.where("offset is not null").join(found, [*PLACE, *IDENTITY], "full")
-    agrees = f"found.hash <=> hash and found.visible = ({is_acknowledged()}) and not {_IS_OPEN}"
+    agrees = f"found.hash <=> hash and found.visible = ({is_acknowledged()}) and not {IS_OPEN}"
     return joined.withColumn("agrees", F.coalesce(F.expr(agrees), F.lit(False)))
-
-
-_RANGE = "offset >> 14"
-"""Ledger and topic are compared by digests of so many offsets, and record by record where these differ."""
-
-
-def ranges(sent: DataFrame, records: DataFrame, run: str) -> DataFrame:
-    """By partition and `range` of offsets whether all that the ledger and the topic have there agrees (as in `pairs`),
-    and how many records the ledger has, and how many of them as acknowledged."""
-    same = "offset, producer, number, hash"
-    of_ledger = sent.where("offset is not null").select(
-        *PARTITION,
-        F.expr(_RANGE).alias("range"),
-        F.expr(f"xxhash64({same}, {is_acknowledged()})").alias("content"),
-        F.lit(1).alias("side"),
-        F.expr(f"coalesce({is_acknowledged()}, false)").alias("is_acknowledged"),
-        F.expr(f"outcome is null or {_IS_OPEN}").alias("is_open"),
-    )
-    of_topic = records.where(F.col("run") == run).select(
-        *PARTITION,
-        F.expr(_RANGE).alias("range"),
-        F.expr(f"xxhash64({same}, visible)").alias("content"),
-        F.lit(-1).alias("side"),
-        F.lit(False).alias("is_acknowledged"),
-        F.lit(False).alias("is_open"),
-    )
-    agrees = "bit_xor(content) = 0 and sum(side) = 0 and sum(side * (content >> 20)) = 0 and not bool_or(is_open)"
-    return (
-        of_ledger.unionByName(of_topic)
-        .groupBy(*PARTITION, "range")
-        .agg(
-            F.expr(agrees).alias("agrees"),
-            F.count_if(F.col("side") == 1).alias("sent"),
-            F.count_if("is_acknowledged").alias("acknowledged"),
-        )
-    )
-
-
-def compared(sent: DataFrame, records: DataFrame, ranges: DataFrame, run: str) -> DataFrame:
-    """The `residue` of a ledger and a topic, of which only the ranges that do not agree are looked at by record."""
-    doubtful = F.broadcast(ranges.where("not agrees").select(*PARTITION, "range"))
-
-    def in_doubt(rows: DataFrame) -> DataFrame:
-        placed = rows.withColumn("range", F.expr(_RANGE))
-        return placed.join(doubtful, [*PARTITION, "range"], "left_semi").drop("range")
-
-    left = residue(pairs(in_doubt(sent), in_doubt(records), run), sent.columns)
-    counted = (
-        ranges.where("agrees")
-        .groupBy(*PARTITION)
-        .agg(F.sum("acknowledged").alias("acknowledged"), F.sum("sent").alias("sent"))
-        .selectExpr(
-            *PARTITION,
-            "stack(2, true, acknowledged, false, sent - acknowledged) as (is_acknowledged, count)",
-        )
-        .where("count > 0")
-    )
-    columns = left.schema
-    settled = counted.select(
-        *PARTITION,
-        F.lit(True).alias("is_sent"),
-        "is_acknowledged",
-        F.col("is_acknowledged").alias("is_visible"),
-        *(
-            F.lit(None).cast(columns[name].dataType).alias(name)
-            for name in ("of_ledger", "of_topic")
-        ),
-        "count",
-    )
-    return left.unionByName(settled)
 
 
 def residue(paired: DataFrame, columns: list[str]) -> DataFrame:
@@ -174,23 +105,8 @@ def reordered(records: DataFrame, run: str) -> DataFrame:
     )
 
 
-def extents(records: DataFrame, run: str) -> DataFrame:
-    """By partition: first and last offset, how many rows, markers included, and the oldest record's time; of records
-    that are not of the run, how many `strangers` there are, the first one's offset and time."""
-    is_strange = ~F.col("control") & ~F.col("run").eqNullSafe(run)
-    return records.groupBy(*PARTITION).agg(
-        F.min("offset").alias("first"),
-        F.max("offset").alias("last"),
-        F.count("*").alias("rows"),
-        F.min("timestamp").alias("oldest"),
-        F.count_if(is_strange).alias("strangers"),
-        F.min(F.when(is_strange, F.col("offset"))).alias("first_strange"),
-        F.min(F.when(is_strange, F.col("timestamp"))).alias("strange_time"),
-    )
-
-
 def are_whole(extents: DataFrame, bounds: DataFrame) -> bool:
-    """Whether every partition has a row for each of its offsets, so that there are no gaps."""
+    """Whether every partition has a row for each of its offsets, so that there are no gaps. By `contents.extents`."""
     known = bounds.where("log_end > log_start").join(extents, PARTITION, "left")
     return bool(known.where("rows is null or rows <> log_end - log_start").isEmpty())
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from kwire.audit.evidence.stamps import HEAD_BYTES
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,9 +27,6 @@ TRANSACTIONAL_LOG_COLUMNS = (
     *LOG_COLUMNS,
     *("producer_id", "is_transactional", "is_control", "control_type"),
 )
-
-_HEAD_BYTES = 96
-"""Of a value: run, producer and number fit in."""
 
 
 def of_log(rows: DataFrame) -> DataFrame:
@@ -62,7 +61,7 @@ def of_topic(rows: DataFrame, committed: DataFrame | None = None) -> DataFrame:
 
 def _narrow(rows: DataFrame, visible: Column, control: Column) -> DataFrame:
     # One array, in a projection of its own: Spark would split it again for every column.
-    head = f"string(substring(value, 1, {_HEAD_BYTES}))"
+    head = f"string(substring(value, 1, {HEAD_BYTES}))"
     rows = rows.withColumn("words", F.expr(f"split({head}, ' ', 4)"))
     run, producer = F.expr("get(words, 0)"), F.expr("get(words, 1)")
     number = F.expr("try_cast(get(words, 2) as bigint)")

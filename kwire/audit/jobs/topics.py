@@ -10,7 +10,7 @@ from functools import reduce
 
 from pyspark.sql import functions as F
 
-from kwire.audit.jobs import partitions, verdicts
+from kwire.audit.jobs import contents, partitions, verdicts
 from kwire.audit.jobs.partitions import PARTITION
 from kwire.audit.tables import KINDS, TOPICS
 
@@ -20,23 +20,35 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from kwire.audit.jobs.contents import Comparison
+
 OF_PARTITIONS = ("extents", "residue", "reordered", "gaps", "vanished", "newest")
 _INFINITY = "timestamp'9999-12-31 00:00:00'"
 
 
 def of_partitions(
-    sent: DataFrame, seen: DataFrame, records: DataFrame, bounds: DataFrame, run: str
+    sent: DataFrame,
+    seen: DataFrame,
+    records: DataFrame,
+    bounds: DataFrame,
+    run: str,
+    known: Comparison | None = None,
 ) -> dict[str, DataFrame]:
-    """The tables OF_PARTITIONS. `records` is used several times, the first time here: it should be cached."""
+    """The tables OF_PARTITIONS. `records` may be used several times: where they are read slowly they should be cached.
+
+    `known`: what the contents have said; otherwise they are compared here."""
+    if known is None:
+        known = contents.comparison(sent, contents.of_records(records, run), is_order_known=False)
     uncompacted = bounds.where("not compacted")
     looked_at = records.join(F.broadcast(uncompacted.select(*PARTITION)), PARTITION, "left_semi")
     compacted = F.broadcast(bounds.where("compacted").select(*PARTITION))
-    found = partitions.ranges(sent, records, run)
-    ranges = sent.sparkSession.createDataFrame(found.collect(), found.schema)
+    ordered = records
+    if known.disordered is not None:
+        ordered = records.join(F.broadcast(known.disordered), [*PARTITION, "producer"], "left_semi")
     return {
-        "residue": partitions.compared(sent, records, ranges, run),
-        "extents": partitions.extents(records, run),
-        "reordered": partitions.reordered(records, run),
+        "residue": contents.residue(sent, records, known, run),
+        "extents": known.extents,
+        "reordered": partitions.reordered(ordered, run),
         "gaps": partitions.gaps(looked_at, uncompacted),
         "vanished": partitions.vanished(seen, records, bounds),
         "newest": partitions.newest_of_keys(records.join(compacted, PARTITION, "left_semi")),

@@ -248,11 +248,14 @@ def latencies(sent: DataFrame) -> DataFrame:
     lasted = (
         sent.where("acknowledged is not null")
         .withColumn("ms", F.expr("(unix_micros(acknowledged) - unix_micros(sent)) / 1000D"))
-        .withColumn("time", F.date_trunc("second", "sent"))
+        # As date_trunc, which costs more than all else.
+        .withColumn("time", F.expr("timestamp_seconds(unix_seconds(sent))"))
     )
-    return lasted.groupBy(*PARTITION, "time").agg(
+    grouped = lasted.groupBy(*PARTITION, "time").agg(
         F.count("*").alias("count"),
-        F.percentile_approx("ms", 0.5, 1000).alias("p50_ms"),
-        F.percentile_approx("ms", 0.99, 1000).alias("p99_ms"),
+        F.percentile_approx("ms", [0.5, 0.99], 1000).alias("ms"),
         F.max("ms").alias("max_ms"),
+    )
+    return grouped.select(
+        *PARTITION, "time", "count", F.expr("ms[0] as p50_ms"), F.expr("ms[1] as p99_ms"), "max_ms"
     )

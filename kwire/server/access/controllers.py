@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kwire.replication.config.broker_config import BrokerConfig, ConfigError
+from kwire.replication.core.types import INTERNAL_LISTENER
 from kwire.server.listeners import (
     controller_names,
     inter_broker_listener,
@@ -31,6 +32,8 @@ def secured(values: Mapping[str, str], of_brokers: Mapping[str, str]) -> dict[st
         protocol = protocol_of(config, name)
     except ConfigError:
         return found
+    if brokers.name == INTERNAL_LISTENER and not names:
+        return _internal(found, of_brokers)
     found.update((key, of_brokers[key]) for key in of_brokers if key.startswith(_KEPT))
     if protocol == brokers.security_protocol == PLAINTEXT:
         found.pop("security.inter.broker.protocol", None)
@@ -47,4 +50,15 @@ def secured(values: Mapping[str, str], of_brokers: Mapping[str, str]) -> dict[st
         if key in found:
             found[key] = f"{name}://{found[key].partition('://')[2]}"
     found["listener.security.protocol.map"] = mapped
+    return found
+
+
+def _internal(values: dict[str, str], of_brokers: Mapping[str, str]) -> dict[str, str]:
+    """The keys of a controller that is reached as its brokers reach each other: from this machine, at a port that no
+    client learns, without a log-in, and without access rules."""
+    found = {key: text for key, text in values.items() if key != "advertised.listeners"}
+    found["listeners"] = f"{INTERNAL_LISTENER}://127.0.0.1:0"
+    found["listener.security.protocol.map"] = of_brokers["listener.security.protocol.map"]
+    found["inter.broker.listener.name"] = INTERNAL_LISTENER
+    found.pop("security.inter.broker.protocol", None)
     return found

@@ -19,7 +19,7 @@ from kwire.server.listeners import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable
 
     from kwire.controller_node import ControllerNode
     from kwire.core import Core
@@ -55,6 +55,7 @@ class Logins:
                 self._settings[each.name] = listener_settings(config, each.name)
         own = own_listener(config, listeners)
         self.own: Access | None = None
+        self._own_name = own.name
         if not own.is_plaintext:
             self.own = self._new_access(
                 own.name, own.security_protocol, of_controllers=is_controller, is_own=True
@@ -110,11 +111,20 @@ class Logins:
 
     # --- of a node that serves
 
-    def open(self, node: Node, core: Core, controllers: Container[int]) -> None:
-        """Let clients log in, and this node at others. Before a log-in requests are small. `controllers`: their ids."""
-        self._guard_peers(node, core, controllers)
+    async def open(
+        self, node: Node, core: Core, controllers: Iterable[tuple[int, str, int]]
+    ) -> None:
+        """Let clients log in, and this node at others. Before a log-in requests are small. `controllers`: ids and
+        addresses. SettingsError: there are no keys for signed tokens."""
+        self._guard_peers(node, core, {each[0] for each in controllers})
+        if not self._is_controller and any(each.asks_tls for each in node.listeners):
+            from kwire.server.tls.exchange import StoresInUse
+
+            between = inter_broker_listener(self._config, node.listeners).name
+            self._config.stores = StoresInUse(self._config, node.listeners, between, self._renew)
         if not self._settings:
             return
+        await self._load_keys(core)
         from kwire.security.gate import open_gate
 
         for listener in node.listeners:
@@ -127,6 +137,26 @@ class Logins:
                 connection.reader.max_frame_bytes = node.max_frame_bytes
 
         open_gate(core.sessions, self._settings, admitted)
+
+    async def _load_keys(self, core: Core) -> None:
+        for name, settings in self._settings.items():
+            tokens = settings.tokens
+            if tokens is not None and tokens.is_signed:
+                from kwire.server.access.jwks import Jwks
+
+                keys = Jwks(tokens.settings, name, self._config.node_id, core.timers, core.clock)
+                await keys.load()
+                tokens.keys = keys
+
+    def _renew(self, name: str) -> None:
+        """Connect by the changed stores of a listener from now on."""
+        from kwire.server.tls.context import client_context
+
+        for (listener, _, _), access in self._accesses.items():
+            if listener == name and access is not None and access.context is not None:
+                access.context = client_context(self._config, name)
+        if name == self._own_name and self.own is not None and self.own.context is not None:
+            self.own.context = client_context(self._config, name, is_own=True)
 
     def _guard_peers(self, node: Node, core: Core, controllers: Container[int]) -> None:
         if self._controllers is None:

@@ -9,7 +9,9 @@ that everybody knows: what protects them is the mode of their files, 0600.
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from fcntl import LOCK_EX, flock
 from ipaddress import ip_address
 
 from kwire.security.certificates import PASSWORD
@@ -19,7 +21,7 @@ from kwire.server.tls import jks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
     from kwire.security.certificates import Certificates
@@ -57,22 +59,40 @@ def make_certificates(
     check_library(option)
     try:
         os.makedirs(found.directory, exist_ok=True)
-        authority = _Authority(found)
-        for broker_id, names in brokers.items():
-            authority.issue(found.broker(broker_id), f"broker-{broker_id}", [*_ALWAYS, *names])
-        authority.issue(found.client, "client", [])
-        for kind, path in (
-            ("java", found.java_properties),
-            ("librdkafka", found.librdkafka_properties),
-        ):
-            values = client_config(kind, "", credentials, found)
-            del values["bootstrap.servers"]  # ports are not known yet, and options have it
-            escaped = _escaped if kind == "java" else str
-            lines = (f"{key}={escaped(value)}\n" for key, value in values.items())
-            _write(path, "".join(lines).encode())
+        with _locked(found.directory):
+            _make(found, brokers, credentials)
     except OSError as error:
         name = error.filename or found.directory
         raise NodeError(f"certificates of {option}: {name}: {error.strerror}") from None
+
+
+def _make(
+    found: Certificates, brokers: Mapping[int, Iterable[str]], credentials: Credentials | None
+) -> None:
+    authority = _Authority(found)
+    for broker_id, names in brokers.items():
+        authority.issue(found.broker(broker_id), f"broker-{broker_id}", [*_ALWAYS, *names])
+    authority.issue(found.client, "client", [])
+    for kind, path in (
+        ("java", found.java_properties),
+        ("librdkafka", found.librdkafka_properties),
+    ):
+        values = client_config(kind, "", credentials, found)
+        del values["bootstrap.servers"]  # ports are not known yet, and options have it
+        escaped = _escaped if kind == "java" else str
+        lines = (f"{key}={escaped(value)}\n" for key, value in values.items())
+        _write(path, "".join(lines).encode())
+
+
+@contextmanager
+def _locked(directory: str) -> Iterator[None]:
+    """One process at a time: containers of a cluster share the directory, and the authority in it. OSError."""
+    descriptor = os.open(os.path.join(directory, ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        flock(descriptor, LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class _Authority:

@@ -51,9 +51,18 @@ def guard(config: BrokerConfig, listener: Listener) -> None:
 
 
 class ServerContext(ssl.SSLContext):
-    """`mapping`: of the names in clients' certificates; None: principals are those names."""
+    """`mapping`: of the names in clients' certificates; None: principals are those names. `subject` and `names`: of the
+    node's own certificate, its distinguished name and alternative ones."""
 
     mapping: Mapping | None = None
+    subject: str = ""
+    names: frozenset[str] = frozenset()
+
+    def note_own(self, path: str) -> None:
+        """Remember whose certificate is in a file in PEM, the first one there."""
+        found: Any = ssl._ssl._test_decode_cert(path)  # type: ignore[attr-defined]  # the only decoder in Python
+        self.subject = (principal_of(found) or "").removeprefix("User:")
+        self.names = frozenset(f"{kind}:{name}" for kind, name in found.get("subjectAltName", ()))
 
 
 def server_context(config: BrokerConfig, listener: str, protocol: str) -> ServerContext:
@@ -194,16 +203,22 @@ def _load_own(context: ssl.SSLContext, text_of: Any) -> None:
         text = f"{private}\n{chain}\n"
     try:
         if location and kind == _PEM:
-            context.load_cert_chain(location, password=password)
+            _load_chain(context, location, password)
             return
         with NamedTemporaryFile(
             "w", encoding="utf-8", suffix=".pem"
         ) as file:  # of mode 0600; Python reads no texts
             file.write(text)
             file.flush()
-            context.load_cert_chain(file.name, password=password)
+            _load_chain(context, file.name, password)
     except (OSError, ValueError) as error:
         raise ConfigError(location_key, location or "[hidden]", _said(error)) from None
+
+
+def _load_chain(context: ssl.SSLContext, path: str, password: str) -> None:
+    context.load_cert_chain(path, password=password)
+    if isinstance(context, ServerContext):
+        context.note_own(path)
 
 
 def _converted(key: str, location: str, convert: Any, *passwords: str) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from kwire.broker import Broker
     from kwire.replication.core.types import TopicPartition
+    from kwire.sim.answers.lookups import Bounds
     from kwire.sim.clients.base import Client
     from kwire.sim.invariants import Invariants
     from kwire.sim.plan import Plan
@@ -39,7 +40,7 @@ _GRACE_US = 2 * MS
 class Answer:
     """A response that a broker is about to send, with its request."""
 
-    __slots__ = ("broker", "client", "early", "event", "node_id", "request", "response")
+    __slots__ = ("bounds", "broker", "client", "early", "event", "node_id", "request", "response")
 
     def __init__(
         self,
@@ -49,14 +50,16 @@ class Answer:
         request: Any,
         response: Any,
         event: int,
+        bounds: Bounds,
     ) -> None:
-        """`event`: the number of the request's arrival (`Answers.events`)."""
+        """`event`: the number of the request's arrival (`Answers.events`); `bounds`: what could be read then."""
         self.node_id = node_id
         self.broker = broker
         self.client = client
         self.request = request
         self.response = response
         self.event = event
+        self.bounds = bounds
         self.early = False  # it comes before the time-out that the request gives
 
 
@@ -74,14 +77,16 @@ class Answers:
         self.commits = commits.Commits()
         self.offsets = offsets.Offsets()
         self.events = 0  # requests that have arrived, and answers
-        self._arrived: dict[tuple[int, int], tuple[int, int]] = {}
+        self._arrived: dict[tuple[int, int], tuple[int, int, Bounds]] = {}
         self._free_us: dict[int, int] = {}  # by connection: the time of its last answer
 
     def on_request(self, connection: int, frame: bytes, broker: Broker) -> None:
         """Record the arrival of a client's request at a broker."""
         correlation = int.from_bytes(frame[4:8], "big")
         self.events += 1
-        self._arrived[connection, correlation] = self.invariants.schedule.now_us, self.events
+        bounds = lookups.bounds_of(broker) if frame[1] == ApiKey.LIST_OFFSETS else {}
+        now_us = self.invariants.schedule.now_us
+        self._arrived[connection, correlation] = now_us, self.events, bounds
         if frame[1] == ApiKey.OFFSET_COMMIT:
             self.commits.arrive(frame, self.events, broker)
 
@@ -97,7 +102,7 @@ class Answers:
         """Check a response that a broker is about to send to a client."""
         correlation = int.from_bytes(frame[:4], "big")
         self.events += 1
-        arrived_us, event = self._arrived.pop((connection, correlation), (-1, -1))
+        arrived_us, event, bounds = self._arrived.pop((connection, correlation), (-1, -1, {}))
         if event < 0:
             self.invariants.violated(
                 "I23", f"request {correlation} of {client.name} answered twice"
@@ -112,7 +117,7 @@ class Answers:
         if check is None:
             return
         _, response = api.parse_response(key, version, frame)
-        answer = Answer(node_id, broker, client, request, response, event)
+        answer = Answer(node_id, broker, client, request, response, event, bounds)
         # A connection's requests are served one after the other.
         waited_us = now_us - max(arrived_us, paused_us, free_us)
         limit_ms = WAITS[key](request) if key in WAITS else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kwire.protocol.records import BatchHeader
     from kwire.replication.replica.partition import Partition
     from kwire.sim.answers.checker import Answer, Answers
-    from kwire.sim.ghost import Entry
+    from kwire.sim.ghost import Entry, GhostPartition
 
 
 class Session:
@@ -86,13 +86,19 @@ def _check_records(answers: Answers, answer: Answer, partition: Partition, data:
             invariants.violated(
                 "I17", f"{ghost.name}: {node_id} serves {entry}, high watermark {high_watermark}"
             )
-        if (
-            partition.leader_epoch >= ghost.reset_epoch
-            and partition.leader_epoch >= 0
-            and not ghost.committed.holds(entry)
-        ):
+        if _follows_election(ghost, node_id, partition) and not ghost.committed.holds(entry):
             invariants.violated("I18", f"{ghost.name}: {node_id} serves {entry}, not committed")
     check_visible(answers, answer, ghost, data)
+
+
+def _follows_election(ghost: GhostPartition, node_id: int, partition: Partition) -> bool:
+    """Whether what a replica serves is what was committed after the last election that could lose data.
+
+    A follower knows of such an election by an order, before the new leader's first answer says what to cut."""
+    if partition.leader_epoch < max(ghost.reset_epoch, 0):
+        return False
+    entries = ghost.logs[node_id].entries
+    return partition.is_leader or not entries or entries[-1].epoch >= ghost.reset_epoch
 
 
 def _check_content(

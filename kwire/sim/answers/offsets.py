@@ -109,11 +109,11 @@ def _key(ghost: GhostPartition) -> tuple[str, int]:
 
 
 def _open_in(log: Log) -> set[Place]:
-    """The places for which an open transaction of the log has an offset."""
+    """The places for which a transaction has an offset and, up to the high watermark, no end: what reads see."""
     found: dict[int, set[Place]] = {}
     offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        records = bytes(log.read(offset, 1 << 22, log.log_end_offset).records)
+    while offset < log.high_watermark:
+        records = bytes(log.read(offset, 1 << 22, log.high_watermark).records)
         if not records:
             break
         for header in iter_batches(records):

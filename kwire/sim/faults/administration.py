@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from kwire.protocol.api import ApiKey
-from kwire.replication.core.metadata import INTERNAL_TOPICS
+from kwire.replication.core.metadata import BROKER_RESOURCE, INTERNAL_TOPICS, TOPIC_RESOURCE
+from kwire.replication.core.types import MOVES_THROTTLE_KEY
 from kwire.sim.compaction import is_compacted
+from kwire.sim.faults.throttles import throttle
 from kwire.sim.plan import LEADER_CHANGES
 
 _PARTITIONS_MAX: Final = 4
@@ -45,6 +47,8 @@ def reassign(nemesis: Nemesis) -> None:
     )
     nemesis.simulation.report_fault(f"reassign {name}-{index} to {target}")
     nemesis.simulation.administrate(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, request)
+    if nemesis.random.random() < 0.3:
+        throttle(nemesis, name)
 
 
 def elect(nemesis: Nemesis) -> None:
@@ -144,7 +148,9 @@ def configure(nemesis: Nemesis) -> None:
         _set_config(nemesis, found[0], "min.insync.replicas", value)
 
 
-def _set_config(nemesis: Nemesis, topic: str, key: str, value: str) -> None:
+def _set_config(
+    nemesis: Nemesis, name: str, key: str, value: str, kind: int = TOPIC_RESOURCE
+) -> None:
     from kwire.protocol.schemas.configs import (
         IncrementalAlterableConfig,
         IncrementalAlterConfigsRequest,
@@ -153,10 +159,10 @@ def _set_config(nemesis: Nemesis, topic: str, key: str, value: str) -> None:
 
     config = IncrementalAlterableConfig(name=key, config_operation=0, value=value)
     resource = IncrementalAlterConfigsResource(
-        resource_type=2, resource_name=topic, configs=[config]
+        resource_type=kind, resource_name=name, configs=[config]
     )
     request = IncrementalAlterConfigsRequest(resources=[resource])
-    nemesis.simulation.report_fault(f"{topic}: {key}={value}")
+    nemesis.simulation.report_fault(f"{name}: {key}={value}")
     nemesis.simulation.administrate(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
 
 
@@ -193,7 +199,7 @@ def create_partitions(nemesis: Nemesis) -> None:
 
 
 def log_dir_move(nemesis: Nemesis) -> None:
-    """Move a replica to another log directory of its broker."""
+    """Move a replica to another log directory of its broker, where moves may be throttled."""
     from kwire.protocol.schemas.cluster import (
         AlterReplicaLogDir,
         AlterReplicaLogDirsRequest,
@@ -211,3 +217,6 @@ def log_dir_move(nemesis: Nemesis) -> None:
         request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])])
         simulation.report_fault(f"{node}: {name}-{index} moves to {path}")
         simulation.administrate(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, request, node.node_id)
+        if random.random() < 0.3:
+            rate = str(random.choice((1000, 100_000, 10_000_000)))
+            _set_config(nemesis, str(node.node_id), MOVES_THROTTLE_KEY, rate, BROKER_RESOURCE)

@@ -10,6 +10,7 @@ from random import Random
 
 from kwire.sim.faults.kinds import KINDS
 from kwire.sim.faults.rot import Rot, heal
+from kwire.sim.faults.throttles import lift
 from kwire.sim.schedule import MS
 
 TYPE_CHECKING = False
@@ -27,6 +28,7 @@ class Nemesis:
         self._draws = self.random = random
         self.active = False
         self.extra_topics = 0  # topics made by `create_topic`, whose names are used in turn
+        self.is_throttling = False  # there may be throttles of replication
         self.rots: list[Rot] = []
         self.drawn: list[str] = []  # the kinds of all faults, skipped ones, too
         weights = simulation.plan.weights
@@ -51,6 +53,8 @@ class Nemesis:
         simulation.network.heal_all()
         weather = simulation.network.weather
         weather.slow_chance = weather.reset_chance = 0.0
+        if self.is_throttling:
+            lift(self)
         for node_id in [*simulation.controller_ids, *simulation.broker_ids]:
             node = simulation.nodes[node_id]
             if not node.up:

@@ -33,15 +33,20 @@ def check_election(
     stopping = {b for b in alive if brokers[b].shutting_down}
     if 0 <= new.leader != old.leader and new.leader in old.isr:
         candidates = [b for b in alive if b in old.isr and b not in stopping]
-        if old.leader in candidates and old.leader in old.adding:  # the reassignment is called off
+        is_right = new.leader == next(iter(candidates), None)
+        if old.leader in candidates and old.leader in old.adding:
+            # The reassignment is called off, or has a new target, whose order counts and is not set yet.
             candidates = [b for b in candidates if b not in old.adding]
-        if new.leader != next(iter(candidates), None):
+            is_right = new.leader in candidates
+        if not is_right:
             checker.violated(
                 "I51", f"elected not as {candidates[:1]}, the first of {candidates}, {what}"
             )
         # A shutdown that the journal could not take may have left a leader that stops in the ISR, with others.
-        if old.leader in stopping and stopping & set(new.isr) and not disks.has_failed:
-            checker.violated("I51", f"{stopping} are stopping and in sync, {what}")
+        _note_not_kept(controller, disks)
+        kept = {b for b in stopping if (b, brokers[b].number) not in disks.not_kept}
+        if old.leader in kept and kept & set(new.isr):
+            checker.violated("I51", f"{kept} are stopping and in sync, {what}")
     added = [b for b in new.adding if b not in old.replicas]
     if dead := [b for b in added if b not in brokers or brokers[b].shutting_down]:
         checker.violated("I51", f"added are {dead}, which are not alive, {what}")
@@ -59,6 +64,7 @@ def check_finished(
 
 def check_kept(checker: Invariants, controller: Controller, disks: Disks) -> None:
     """After a step of the active controller, on its disks. I51."""
+    _note_not_kept(controller, disks)
     state = controller.state
     if len(state.names_by_id) > len(state.topics):
         gone = [name for name in state.names_by_id.values() if name not in state.topics]
@@ -75,9 +81,10 @@ def check_kept(checker: Invariants, controller: Controller, disks: Disks) -> Non
         checker.violated(
             "I51", f"live in the journal are {live}, in fact {sorted(controller.brokers)}"
         )
-    # A shutdown that the journal could not take is asked for again.
     stopping = [
-        b.id for b in controller.brokers.values() if b.shutting_down and not disks.has_failed
+        b.id
+        for b in controller.brokers.values()
+        if b.shutting_down and (b.id, b.number) not in disks.not_kept
     ]
     for topic in state.topics.values() if stopping else ():
         for index, partition in enumerate(topic.partitions):
@@ -87,6 +94,13 @@ def check_kept(checker: Invariants, controller: Controller, disks: Disks) -> Non
                     checker.violated(
                         "I51", f"{broker_id} is stopping and in the ISR of {topic.name}-{index}"
                     )
+
+
+def _note_not_kept(controller: Controller, disks: Disks) -> None:
+    """A shutdown that the journal could not take is asked for again, perhaps after the disk was mended."""
+    if disks.has_failed:
+        brokers = controller.brokers.values()
+        disks.not_kept.update((b.id, b.number) for b in brokers if b.shutting_down)
 
 
 def _check_target(

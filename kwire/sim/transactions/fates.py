@@ -12,7 +12,13 @@ and topics that are deleted.
 
 from __future__ import annotations
 
-from kwire.protocol.records import CONTROL_COMMIT, iter_batches, iter_records, parse_control_record
+from kwire.protocol.records import (
+    CONTROL_COMMIT,
+    check_crc,
+    iter_batches,
+    iter_records,
+    parse_control_record,
+)
 from kwire.replication.core.metadata import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
@@ -211,6 +217,8 @@ def check_visible(answers: Answers, answer: Answer, ghost: GhostPartition, data:
     aborted = sorted((t.first_offset, t.producer_id) for t in data.aborted_transactions or ())
     hidden: set[int] = set()
     for header in iter_batches(data.records):
+        if ghost.rotten and not check_crc(data.records, header):
+            return  # the reader fails here, and sees nothing behind it
         while aborted and aborted[0][0] <= header.last_offset:
             hidden.add(aborted.pop(0)[1])
         if header.is_control:

@@ -82,8 +82,9 @@ class Unfenced:
             return
         name = str(effect.fields["transactional_id"])
         known = self._epochs.get(name)
-        if known is None or known.producer[0] != effect.fields["producer_id"]:
-            return
+        producer = effect.fields["producer_id"], effect.fields["producer_epoch"]
+        if known is None or producer[0] != known.producer[0] or producer < known.producer:
+            return  # of an earlier epoch: a coordinator that does not know yet that it is deposed
         del self._epochs[name]
         open_us = self._checker.schedule.now_us - known.since_us
         truth = known.ghost.truth

@@ -42,7 +42,7 @@ class Leases:
     def start(self, broker: LiveBroker) -> None:
         """Begin a lease, in place of the one before."""
         self._timers.cancel(("controller", "grace", broker.id))
-        self._timers.schedule(
+        self._timers.schedule_lively(
             ("controller", "lease", broker.id),
             self._context.now_ms + self._context.config.broker_session_timeout_ms,
             lambda: self._expire(broker, "session_timeout"),
@@ -64,7 +64,7 @@ class Leases:
         broker = self._context.brokers.get(broker_id)
         if broker is None or broker.epoch != broker_epoch:
             return
-        self._timers.schedule(
+        self._timers.schedule_real(
             ("controller", "grace", broker_id),
             self._context.now_ms + GRACE_MS,
             lambda: self._expire(broker, "connection_lost"),
@@ -72,11 +72,15 @@ class Leases:
 
     def unreachable(self, broker_id: int) -> None:
         """Start the grace period of a broker that the controller's own connection cannot reach and
-        that is known from the journal only: of others their own connections count."""
+        that is known from the journal only: of others their own connections count.
+
+        One without addresses is of a snapshot that has just been started, and about to register."""
         broker = self._context.brokers.get(broker_id)
         if broker is None or broker.has_reported or self.is_in_grace_period(broker):
             return
-        self._timers.schedule(
+        if not broker.endpoints:
+            return
+        self._timers.schedule_real(
             ("controller", "grace", broker_id),
             self._context.now_ms + GRACE_MS,
             lambda: self._expire_unreachable(broker),
@@ -118,6 +122,6 @@ class Leases:
         return all(
             broker is missed
             or self.is_in_grace_period(broker)
-            or context.now_ms - broker.last_contact_ms > silence_ms
+            or context.real_ms - broker.last_contact_ms > silence_ms
             for broker in context.brokers.values()
         )

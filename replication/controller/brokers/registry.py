@@ -73,6 +73,7 @@ class BrokerRegistry:
         self._reassignments = reassignments
         self._log_event = log_event
         self._departures_made: Departures | None = None
+        self._resumed: set[int] = set()  # from a snapshot, and waiting for the others
         self.leases: Leases | None = None
         """None for a standalone broker."""
         if timers is not None:
@@ -140,6 +141,8 @@ class BrokerRegistry:
         if broker is not None and broker.incarnation == request.incarnation_id:
             # A retry: the first response was lost.
             self.renew_lease(broker)
+            if not broker.endpoints:
+                yield from self._take_endpoints(broker, endpoints)
             return BrokerRegistrationResponse(broker_epoch=broker.epoch)
         is_in_grace_period = self.leases is not None and self.leases.is_in_grace_period(broker)
         if broker is not None and broker.has_reported and not is_in_grace_period:
@@ -156,6 +159,27 @@ class BrokerRegistry:
             unclean=request.previous_broker_epoch != last_epoch,
         )
         return BrokerRegistrationResponse(broker_epoch=epoch)
+
+    def _take_endpoints(self, broker: LiveBroker, endpoints: list[Endpoint]) -> Steps:
+        """Take the addresses of a broker that goes on from a snapshot. It has its logs of that moment, and the
+        controller its journal: so it is the same incarnation, and keeps its epoch and its roles."""
+        broker.endpoints = endpoints
+        self._changelog.commit([broker.record(live=True)])
+        self._context.brokers_changed()
+        self._resumed.add(broker.id)
+        yield from self._send_to_resumed()
+
+    def _send_to_resumed(self) -> Steps:
+        """Send full state to the brokers that go on from a snapshot, once every broker has addresses: a follower that
+        cannot reach its leader would wait for replica.fetch.backoff.ms."""
+        brokers = self._context.brokers
+        if not all(broker.endpoints for broker in brokers.values()):
+            return
+        resumed, self._resumed = self._resumed, set()
+        for broker_id in sorted(resumed & brokers.keys()):
+            self._listener.open(broker_id, brokers[broker_id].epoch)
+            everything = self._orders.batch()
+            yield from everything.send_everything(broker_id)
 
     def take_over(self) -> Steps:
         """Give the live brokers of the journal a lease, and send them full state."""
@@ -193,7 +217,7 @@ class BrokerRegistry:
         context = self._context
         context.has_survivors |= not broker.has_reported
         broker.has_reported = True
-        broker.last_contact_ms = context.now_ms
+        broker.last_contact_ms = context.real_ms
         if self.leases is not None:
             self.leases.start(broker)
 
@@ -268,6 +292,8 @@ class BrokerRegistry:
         """Fence a broker for a reason of `departures.py`; its partitions get other leaders."""
         if broker_id in self._context.brokers or self._context.state.topics:
             yield from self._departures.fence(broker_id, reason)
+        if self._resumed:
+            yield from self._send_to_resumed()
 
     def forget(self, broker_id: int) -> None:
         """Drop a broker without elections: close its channel, cancel its timers."""

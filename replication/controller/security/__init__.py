@@ -1,1 +1,1 @@
-"""What the controller knows of users: their SCRAM credentials, and what they may do."""
+"""What the controller knows of users: their SCRAM credentials and delegation tokens, and what they may do."""

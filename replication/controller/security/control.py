@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from kwire.replication.core.types import USERS_KEY
+from kwire.replication.core.types import TOKEN_KEYS, USERS_KEY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
     from kwire.replication.controller.batch import Orders
@@ -13,14 +14,26 @@ if TYPE_CHECKING:
     from kwire.replication.controller.context import ControllerContext
     from kwire.replication.controller.security.acls import AclControl
     from kwire.replication.controller.security.scram import ScramControl
+    from kwire.replication.controller.security.tokens import TokenControl
 
 
 class SecurityControl:
-    """Users and access rules: their requests, and what the brokers are to know of them."""
+    """Users, tokens and access rules: their requests, and what the brokers are to know of them."""
 
-    def __init__(self, context: ControllerContext, changelog: ChangeLog, orders: Orders) -> None:
+    def __init__(
+        self,
+        context: ControllerContext,
+        changelog: ChangeLog,
+        orders: Orders,
+        random: Random,
+        step_or_resign: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """`random`: of salts and ids."""
         self._parts = context, changelog, orders
         self._context = context
+        self._random = random
+        self._step_or_resign = step_or_resign
+        self._tokens: TokenControl | None = None
         self._scram: ScramControl | None = None
         self._acls: AclControl | None = None
 
@@ -40,10 +53,20 @@ class SecurityControl:
             self._acls = AclControl(*self._parts)
         return self._acls
 
-    def start(self, random: Random) -> None:
-        """Let the brokers know what the journal has. `random`: of salts."""
+    @property
+    def tokens(self) -> TokenControl:
+        if self._tokens is None:
+            from kwire.replication.controller.security.tokens import TokenControl
+
+            self._tokens = TokenControl(*self._parts, self._random, self._step_or_resign)
+        return self._tokens
+
+    def start(self) -> None:
+        """Let the brokers know what the journal has."""
         kinds = {key.partition("/")[0] for key in self._context.state.security}
         if "acl" in kinds:
             self.acls.start()
         if "scram" in kinds or USERS_KEY in self._context.config.static:
-            self.scram.start(random)
+            self.scram.start(self._random)
+        if "token" in kinds or any(each in self._context.config.static for each in TOKEN_KEYS):
+            self.tokens.start()

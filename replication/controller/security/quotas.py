@@ -14,7 +14,6 @@ from kwire.protocol.schemas.quotas import (
     AlterClientQuotasResponseEntryData,
 )
 from kwire.replication.controller.state import config_record
-from kwire.replication.core.events import Event
 from kwire.replication.core.metadata import QUOTA_RESOURCE
 from kwire.replication.core.quotas import (
     CLIENT_ID,
@@ -30,6 +29,8 @@ from kwire.replication.core.quotas import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kwire.protocol.schemas.quotas import (
         AlterClientQuotasRequest,
         AlterClientQuotasRequestEntryData,
@@ -48,7 +49,6 @@ _USER_KEYS: dict[str, tuple[str, float] | None] = {
     CONTROLLER_MUTATION_RATE: _DOUBLE,
 }
 _IP_KEYS: dict[str, tuple[str, float] | None] = {CONNECTION_CREATION_RATE: _INT}
-_WITHOUT_EFFECT = {CONTROLLER_MUTATION_RATE, CONNECTION_CREATION_RATE}
 _FRACTION = 1e-6
 
 
@@ -87,10 +87,24 @@ def alter_client_quotas(
         changelog.commit(records)
         for name, values in changes.items():
             orders.config_changed(QUOTA_RESOURCE, name, values)
-            if idle := _WITHOUT_EFFECT & values.keys():
-                text = ", ".join(sorted(idle))
-                changelog.log_event(Event.QUOTA_WITHOUT_EFFECT, keys=text, entity=name)
+            mutation_quota_changed(context, name, values)
     return AlterClientQuotasResponse(entries=list(results.values()))
+
+
+def mutation_quota_changed(
+    context: ControllerContext, name: str, values: Mapping[str, str]
+) -> None:
+    """Let the controller apply the values of an entity."""
+    if context.mutations is None:
+        if CONTROLLER_MUTATION_RATE not in values or context.clock is None:
+            return
+        from kwire.replication.core.mutations import MutationQuota
+
+        config = context.config
+        window_ms = config.controller_quota_window_size_seconds * 1000
+        samples = config.controller_quota_window_num
+        context.mutations = MutationQuota(context.clock, samples, window_ms)
+    context.mutations.changed(name, values.get(CONTROLLER_MUTATION_RATE))
 
 
 def _keys_of(entity: Entity) -> dict[str, tuple[str, float] | None]:

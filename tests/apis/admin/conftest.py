@@ -47,7 +47,7 @@ class Admin:
         entry = BY_KEY[api.key_of(request)]
         assert entry.min_version <= version <= entry.max_version
         request = type(request).decode(request.encode(version), version)
-        session: Any = SimpleNamespace(listener_name=self.listener)
+        session: Any = SimpleNamespace(listener_name=self.listener, principal="User:ANONYMOUS")
         context = RecordedContext(version, session, self.services, key=entry.key, client_id="test")
         response = context.handled_by(entry.handler, request)
         assert response is not PARKED, "these requests are answered at once"

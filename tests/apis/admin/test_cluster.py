@@ -46,7 +46,7 @@ def test_a_broker_describes_brokers_only(admin: Any, endpoint_type: int, error: 
 
 def test_transactions_are_the_only_feature_that_is_claimed_and_no_quorum_is(admin: Any) -> None:
     """A metadata.version would promise what only KRaft has; the absence of others means classic protocols."""
-    session: Any = SimpleNamespace(identify=lambda *_: None)
+    session: Any = SimpleNamespace(principal="User:ANONYMOUS", identify=lambda *_: None)
     context = RecordedContext(3, session, admin.services, key=ApiKey.API_VERSIONS)
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     response = context.handled_by(BY_KEY[ApiKey.API_VERSIONS].handler, request)

@@ -16,6 +16,7 @@ from kwire.protocol.schemas.configs import (
     IncrementalAlterConfigsResource,
     ListConfigResourcesRequest,
 )
+from kwire.replication.config.broker_config import ConfigError
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -501,6 +502,46 @@ def test_a_broker_cannot_be_secured_at_run_time(new_admin: Any) -> None:
         change(admin, BROKER, "1", ("ssl.client.auth", 0, "none"))[0] == ErrorCode.INVALID_REQUEST
     )
     assert change(admin, BROKER, "1", ("super.users", 0, "User:a"))[0] == ErrorCode.INVALID_REQUEST
+
+
+class FakeStores:
+    """Stores that refuse the location "/wrong"."""
+
+    def __init__(self, config: Any) -> None:
+        self.reads = 0
+        config.stores = self
+
+    def check(self, changed: Any) -> None:
+        if changed.text(LOCATION) == "/wrong":
+            raise ConfigError(LOCATION, "/wrong", "no such file")
+
+    def reread(self) -> None:
+        self.reads += 1
+
+
+LOCATION = "listener.name.plaintext.ssl.keystore.location"
+
+
+def test_key_stores_of_a_listener_are_exchanged(new_admin: Any) -> None:
+    admin = new_admin({})
+    stores = FakeStores(admin.broker.services.config)
+    for name in ("ssl.keystore.location", "ssl.truststore.password", "ssl.key.password"):
+        code, message = change(admin, BROKER, "1", (name, SET, "x"))
+        assert code == ErrorCode.INVALID_REQUEST
+        assert str(message).endswith(f"only per-listener using the listener prefix: Set({name})")
+    for how in (
+        lambda v, **f: change(admin, BROKER, "1", (LOCATION, SET, v), **f),
+        lambda v, **f: replace(admin, BROKER, "1", {LOCATION: v}, **f),
+    ):
+        stores.reads = 0
+        assert how("/wrong")[0] == ErrorCode.INVALID_REQUEST
+        assert how("/right", validate_only=True) == (0, None) and stores.reads == 0
+        assert how("/right")[0] == 0 and stores.reads == 1
+        assert (
+            how("/right")[0] == 0 and stores.reads == 2
+        )  # the same again: the file may have changed
+    assert change(admin, BROKER, "", (LOCATION, SET, "/right"))[0] == ErrorCode.INVALID_REQUEST
+    assert change(admin, BROKER, "", ("log.retention.ms", SET, "77"))[0] == 0 and stores.reads == 2
 
 
 def test_groups_are_resources_since_kafka_4_only(admin: Any) -> None:

@@ -122,6 +122,76 @@ def test_after_a_restart_of_all_a_new_process_need_not_wait_for_the_old_ones_lea
     assert new.ask(registration(1, 77), 4).error_code == 0
 
 
+def from_snapshot(*brokers: int) -> Simulated:
+    """A controller with the journal of a snapshot: the brokers 1, 2 and 3 of "t" live, but have no addresses."""
+    old = Simulated()
+    for broker in (1, 2, 3):
+        old.epochs[broker] = old.ask(registration(broker, 70 + broker), 4).broker_epoch
+    old.create("t", [1, 2, 3])
+    old.create("u", [1, 2])  # nothing changes in it when 3 is fenced
+    records = [
+        (key, {**value, "endpoints": []} if key.startswith("broker/") else value)
+        for key, value in old.journal.records
+    ]
+    new = Simulated(journal=ListJournal(records), clock=old.clock)
+    new.epochs = old.epochs
+    new.brokers.take()
+    for broker in brokers:
+        answer = new.ask(registration(broker, 70 + broker), 4)
+        assert answer.broker_epoch == old.epochs[broker]
+    return new
+
+
+def told(cluster: Simulated) -> set[int]:
+    """The brokers that have got roles since the last call."""
+    return {
+        broker
+        for broker, request in cluster.brokers.take()
+        if isinstance(request, LeaderAndIsrRequest)
+    }
+
+
+def test_brokers_that_go_on_from_a_snapshot_keep_epochs_and_roles() -> None:
+    new = from_snapshot(1, 2, 3)
+    assert new.state("t") == "leader 1 ISR [1, 2, 3] LE 0 PE 0"
+    assert told(new) == {1, 2, 3}
+    assert [str(each.endpoints) for each in new.controller.brokers.values()] == [
+        f"[L://h:{broker}]" for broker in (1, 2, 3)
+    ]
+    again = Simulated(journal=ListJournal(new.journal.records), clock=new.clock)
+    assert all(each.endpoints for each in again.controller.brokers.values())
+
+
+def test_they_get_their_roles_when_all_can_be_reached() -> None:
+    new = from_snapshot(3, 1)
+    assert told(new) == set()
+    new.ask(registration(3, 73), 4)  # again: the first response was lost
+    assert told(new) == set()
+    new.ask(registration(2, 72), 4)
+    assert told(new) == {1, 2, 3}
+
+
+def test_they_do_not_wait_for_one_that_has_gone() -> None:
+    new = from_snapshot(1, 2)
+    assert told(new) == set()
+    new.ask(registration(3, 99), 4)  # it has lost its files, and is another one
+    full = {
+        broker
+        for broker, request in new.brokers.take()
+        if isinstance(request, LeaderAndIsrRequest)
+        and {state.topic_name for state in request.topic_states} >= {"t", "u"}
+    }
+    assert full >= {1, 2}
+    assert new.state("t") == "leader 1 ISR [1, 2] LE 1 PE 1"
+
+
+def test_a_broker_of_a_snapshot_that_is_not_up_yet_is_not_unreachable() -> None:
+    new = from_snapshot(1, 2)
+    new.controller.unreachable(3)
+    new.advance(100)
+    assert new.state("t") == "leader 1 ISR [1, 2, 3] LE 0 PE 0"
+
+
 def warnings_of(cluster: Simulated) -> list[EventType]:
     return [event for event in cluster.logged.events if event.level >= WARNING]
 

@@ -21,7 +21,7 @@ from kwire.replication.controller.changes import ChangeLog
 from kwire.replication.controller.context import ControllerContext, LiveBroker
 from kwire.replication.controller.reassignment import Reassignments
 from kwire.replication.controller.state import DeposedError, PartitionState, topic_record
-from kwire.replication.core.clock import Clock
+from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.metadata import BROKER_RESOURCE
 
 KEY = "unclean.leader.election.enable"
@@ -47,8 +47,9 @@ class Parts:
     """What all parts share, with brokers 1 to 3 alive and partition t-0 on 1 and 2."""
 
     def __init__(self, *, is_standalone: bool = False) -> None:
+        timers = None if is_standalone else Timers()
         self.context = ControllerContext(
-            100, BrokerConfig({}), Clock(now_ms=7), cluster_id="", is_standalone=is_standalone
+            100, BrokerConfig({}), Clock(now_ms=7), cluster_id="", timers=timers
         )
         for broker_id in (1, 2, 3):
             self.context.brokers[broker_id] = LiveBroker(broker_id, 10 + broker_id, None, [])

@@ -506,3 +506,93 @@ def test_the_directories_are_described_with_their_space(two: TwoDisks) -> None:
     ]
     size = two.node.log().size_bytes
     assert describe(two) == {A: {"t-0": (size, 0, False)}, B: {"t-1": (0, 0, False)}}
+
+
+# --- the throttle
+
+THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
+MEBIBYTE = 1 << 20
+
+
+def throttle(two: TwoDisks, rate: int | None) -> None:
+    two.node.log_manager.config.set_dynamic({}, {} if rate is None else {THROTTLE: str(rate)})
+
+
+def fill(two: TwoDisks, mebibytes: int, index: int = 0) -> None:
+    log = two.node.log(index=index)
+    for _ in range(mebibytes):
+        log.append_as_leader(batch(bytes(MEBIBYTE - 200)), 1)
+
+
+def seconds_until_moved(two: TwoDisks, *indexes: int) -> list[float]:
+    """When each is in B, in its order."""
+    begin_ms, ends = two.rig.clock.now_ms, {}
+    while len(ends) < len(indexes):
+        step(two, 10)
+        for index in indexes:
+            if two.where(index) == B and index not in ends:
+                ends[index] = (two.rig.clock.now_ms - begin_ms) / 1000
+        assert two.rig.clock.now_ms - begin_ms < 100_000
+    return list(ends.values())
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(MEBIBYTE, 19), (4 * MEBIBYTE, 4.75)])
+def test_a_throttled_move_has_its_rate(two: TwoDisks, rate: int, seconds: float) -> None:
+    fill(two, 20)
+    throttle(two, rate)
+    assert alter(two, B) == 0
+    (took,) = seconds_until_moved(two, 0)
+    assert took == pytest.approx(seconds, rel=0.1)  # what is copied last is not waited for
+    check_invariants(two.node.log())
+
+
+def test_moves_share_the_throttle(two: TwoDisks) -> None:
+    two.rig.lead(1, 1, partitions=[2], is_new=True)
+    assert [two.where(index) for index in (0, 2)] == [A, A]
+    for index in (0, 2):
+        fill(two, 5, index)
+        assert alter(two, B, index) == 0
+    throttle(two, MEBIBYTE)
+    first, second = seconds_until_moved(two, 0, 2)
+    assert second == pytest.approx(9, rel=0.15) and first < second
+
+
+def test_a_throttle_can_be_changed_and_removed(two: TwoDisks) -> None:
+    fill(two, 20)
+    throttle(two, 1)
+    assert alter(two, B) == 0
+    for _ in range(500):
+        step(two, 10)
+    assert two.where(0) == A
+    throttle(two, None)
+    (took,) = seconds_until_moved(two, 0)
+    assert took < 1.1
+    assert two.node.manager.moves._rate is None  # what was copied without one does not count later
+
+
+def test_a_throttle_of_nothing_stops_moves(two: TwoDisks) -> None:
+    fill(two, 1)
+    throttle(two, 0)
+    assert alter(two, B) == 0
+    for _ in range(500):
+        step(two, 10)
+    assert two.where(0) == A
+    throttle(two, MEBIBYTE)
+    assert seconds_until_moved(two, 0)[0] < 1.1
+
+
+def test_what_is_appended_meanwhile_is_moved_too(two: TwoDisks) -> None:
+    fill(two, 3)
+    throttle(two, MEBIBYTE)
+    assert alter(two, B) == 0
+    for _ in range(100):
+        step(two, 10)
+    assert two.where(0) == A and two.produce() == 0
+    seconds_until_moved(two, 0)
+    check_invariants(two.node.log())
+
+
+def test_without_a_throttle_nothing_is_counted(two: TwoDisks) -> None:
+    assert alter(two, B) == 0
+    step(two)
+    assert two.where(0) == B and two.node.manager.moves._rate is None

@@ -468,6 +468,24 @@ def test_a_log_start_inside_a_segment_is_there_after_a_restart() -> None:
     assert found is not None and found.log_start_offset == 3
 
 
+def test_log_starts_are_kept_when_a_log_has_lost_its_segments_to_its_disk() -> None:
+    managed = Managed()
+    for partition in (0, 1):
+        log = managed.manager.get_or_create("t", partition, TOPIC_ID, LogConfig())
+        for _ in range(4):
+            log.append_as_leader(batch(b"x"), 0)
+        log.maybe_increment_high_watermark(4)
+        log.maybe_increment_log_start_offset(3)
+    managed.store.break_dir("t-1", 5, "Input/output error")
+    with pytest.raises(KafkaError):
+        log.truncate_fully_and_start_at(9)
+    assert log.segments == []
+    managed.store.mend()
+    managed.manager.checkpoint_log_starts()
+    logs = killed(managed).manager.logs()
+    assert [log.log_start_offset for log in logs] == [3, 3]
+
+
 def test_the_recovery_point_is_there_after_a_kill() -> None:
     managed = Managed()
     log = managed.manager.get_or_create("t", 0, TOPIC_ID, LogConfig())

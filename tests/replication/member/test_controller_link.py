@@ -27,6 +27,7 @@ from kwire.replication.core.clock import Clock, Timers
 from kwire.replication.core.metadata import Endpoint
 from kwire.replication.core.outbox import Outbox, Send
 from kwire.replication.core.peers import Peers
+from kwire.replication.core.principals import principal_in
 from kwire.replication.member.controller_link import ControllerLink
 from kwire.replication.member.producer_ids import AllocatedProducerIds
 from kwire.replication.member.topic_creation import TopicCreation
@@ -198,6 +199,22 @@ def forward(rig: Rig) -> list[Any]:
     return answers
 
 
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("fe80::1%eth0", bytes([0xFE, 0x80, *[0] * 13, 1])), ("here", b""), ("::g", b"")],
+)
+def test_an_envelope_has_the_address_of_the_client(rig: Rig, host: str, address: bytes) -> None:
+    rig.link.forward(19, 7, REQUEST, [].append, client_host=host)
+    assert rig.asked().client_host_address == address
+
+
+def test_that_a_broker_may_not_forward_is_no_error_of_the_client(rig: Rig) -> None:
+    answers = forward(rig)
+    rig.asked()
+    rig.answer(EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    assert answers == [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
 def created(request: Any) -> EnvelopeResponse:
     header = api.parse_request_header(request.request_data)
     result = CreatableTopicResult(name="t", error_message=None, num_partitions=3)
@@ -216,6 +233,30 @@ def test_a_clients_request_goes_in_an_envelope_and_its_answer_comes_out_of_one(r
     assert answers[0].topics[0].num_partitions == 3
     rig.pass_time(60_000)
     assert len(answers) == 1 and rig.asked() is None
+
+
+@pytest.mark.parametrize(
+    ("principal", "data", "user"),
+    [
+        ("", b"\0\0\6Kwire\5node\0\0", ""),
+        ("User:ANONYMOUS", None, "User:ANONYMOUS"),
+        ("User:a:b", b"\0\0\5User\4a:b\0\0", "User:a:b"),
+    ],
+)
+def test_an_envelope_says_whose_request_it_is(
+    rig: Rig, principal: str, data: bytes | None, user: str
+) -> None:
+    rig.link.forward(19, 7, REQUEST, [].append, principal=principal)
+    envelope = rig.asked()
+    assert envelope.request_principal == data
+    assert principal_in(envelope.request_principal) == user
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\5Us"])
+def test_a_principal_that_cannot_be_read_is_an_error(data: bytes) -> None:
+    with pytest.raises(KafkaError) as refused:
+        principal_in(data)
+    assert refused.value.code == ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
 
 
 def test_a_forwarded_request_is_retried_until_its_timeout(rig: Rig) -> None:

@@ -13,6 +13,7 @@ from kwire.protocol.errors import ErrorCode
 from kwire.protocol.record_builder import build_batch, end_transaction_marker
 from kwire.protocol.records import CONTROL_ABORT, CONTROL_COMMIT, Record
 from kwire.replication.core.events import Event
+from kwire.replication.core.types import RACK_AWARE
 from kwire.replication.core.work import at_once
 from kwire.replication.log.log import AppendOrigin
 from kwire.replication.replica.fetch_data import READ_COMMITTED, FetchParams, FetchPartition
@@ -23,7 +24,6 @@ from kwire.replication.replica.lookup import (
     offset_for_timestamp,
     segment_offsets,
 )
-from kwire.replication.replica.selector import RACK_AWARE
 from kwire.replication.replica.status import describe
 
 

@@ -1,0 +1,1 @@
+"""`snapshot`, `restore` and `fork` of a cluster that was started here."""

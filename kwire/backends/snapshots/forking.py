@@ -1,0 +1,59 @@
+"""Clusters that start with the data of a snapshot: copies of one that runs, and new ones."""
+
+from __future__ import annotations
+
+import os
+
+from kwire import errors
+from kwire.backends.launched import Launched
+from kwire.backends.options import NodeLauncher
+from kwire.backends.snapshots import taking
+from kwire.snapshots import saved
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kwire.aio import Cluster
+    from kwire.snapshots.saved import Snapshot
+
+_OF_ONE = ("log.dir", "log.dirs", "advertised.listeners")
+
+
+def of_new_cluster(snapshot: Snapshot | str | os.PathLike[str]) -> Snapshot:
+    """The snapshot that a new cluster starts with. ClusterStateError: there is none, or it has other broker ids."""
+    path = snapshot.path if isinstance(snapshot, saved.Snapshot) else os.fspath(snapshot)
+    found = saved.read(path)
+    if found.first_id != 1:
+        raise errors.ClusterStateError(
+            f"snapshot {found.name}: its first broker has the id {found.first_id}, not 1;"
+            f" kwire up --snapshot {found.path} --first-id {found.first_id} starts a cluster with it"
+        )
+    return found
+
+
+def start_with(cluster: Cluster, snapshot: Snapshot) -> None:
+    """Let a cluster, not yet started, start with a snapshot. NotSupportedError."""
+    taking.launched(cluster.inside).launcher.snapshot = snapshot
+
+
+def launcher_of(launched: Launched) -> NodeLauncher:
+    """A launcher with the options of a cluster, but at other ports and in a temporary directory. NotSupportedError."""
+    given = launched.given
+    if given is None:
+        raise errors.NotSupportedError(
+            "fork: this cluster runs by `kwire up`; kwire up --snapshot starts another one"
+        )
+    values: dict[str, Any] = {
+        key: value for key, value in given.node.values.items() if key not in _OF_ONE
+    }
+    if "listeners" in values:
+        values["listeners"] = ",".join(
+            f"{each.rpartition(':')[0]}:0" for each in values["listeners"].split(",")
+        )
+    return NodeLauncher(given.replace(node=given.node.replace(values=values)), None)
+
+
+def backend_of(launcher: NodeLauncher) -> Launched:
+    """The nodes of a cluster that is to be started."""
+    return Launched(launcher, launcher.spec)

@@ -1,0 +1,202 @@
+"""Take a snapshot of the nodes of a cluster, and put one back.
+
+All nodes are held before the first directory is copied (`kwire.control.node_files`), so the copies are of one point: a
+request is either in all of them or was not answered. Held nodes answer nobody, for some milliseconds, and then go on; a
+snapshot harms no client. A node that is paused, or whose process stands still, cannot complete its files: they are
+copied as they are, and recovered at the restore as after a kill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+
+from kwire import errors
+from kwire.backends.launched import Launched
+from kwire.backends.options import kwire_errors
+from kwire.launch.aside import Aside
+from kwire.launch.joining import INCARNATION_FILE
+from kwire.launch.spec import DOCKER
+from kwire.protocol.errors import KafkaError
+from kwire.replication.log.checkpoints import CLEAN_SHUTDOWN, format_clean_shutdown
+from kwire.server.errors import NodeError
+from kwire.server.events import NodeEvent
+from kwire.server.log_dirs import split_dirs
+from kwire.snapshots import restoring, saved, tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kwire.aio import Cluster
+    from kwire.backends.base import StartedBackend
+    from kwire.launch.handles import Handle
+    from kwire.snapshots.saved import Snapshot
+
+    Held = dict[int, dict[str, Any]]
+    """By the id of a node that was held: its answer, `broker_epoch` and `incarnation`."""
+
+_HOLD_SECONDS = 10.0
+
+
+def launched(inside: StartedBackend) -> Launched:
+    """The nodes, if there can be snapshots of them. NotSupportedError."""
+    if isinstance(inside, Launched):
+        return inside
+    if inside.spec.isolation == DOCKER:
+        raise errors.NotSupportedError("snapshots: not possible with containers of the Docker mode")
+    raise errors.NotSupportedError(
+        "snapshots: not of a standalone broker; start `kwire up --brokers 2` or more, or kwire.Cluster()"
+    )
+
+
+def data_dir_of(inside: Launched) -> str:
+    """The data directory. ClusterStateError when the cluster is stopped; NotSupportedError for several."""
+    paths = split_dirs(inside.data_dir)
+    if len(paths) > 1:
+        raise errors.NotSupportedError(
+            f"snapshots: not of a cluster with {len(paths)} log directories"
+        )
+    return paths[0]
+
+
+# --- taking
+
+
+async def take(inside: Launched, path: str) -> Snapshot:
+    """Save a snapshot in a directory. StartError: it could not be written, an earlier one there is whole."""
+    directory = data_dir_of(inside)
+    spec = inside.spec
+    loop = asyncio.get_running_loop()
+    held: Held = {}
+    started = loop.time()
+    try:
+        with kwire_errors("snapshot"):
+            await _hold(inside.nodes(), held)
+
+        def copy(target: str) -> int:
+            return _copy(inside.nodes(), held, directory, target)
+
+        about = {"cluster_id": spec.node.cluster_id, "first_id": spec.node.node_id}
+        found = await Aside().run(
+            lambda: saved.save(
+                path, copy, **about, brokers=spec.brokers, controllers=spec.controllers
+            )
+        )
+    except OSError as error:
+        raise errors.StartError(f"snapshot {path}: {error}") from None
+    finally:
+        await _release(inside.nodes(), held)
+    held_ms = round((loop.time() - started) * 1000, 1)
+    size_bytes = found.size_bytes
+    inside.events.log(
+        NodeEvent.SNAPSHOT_SAVED, snapshot=found.name, size_bytes=size_bytes, held_ms=held_ms
+    )
+    return found
+
+
+async def _hold(handles: list[Handle], held: Held) -> None:
+    """Hold the nodes that answer; fill `held` with what they answer. NodeError, KafkaError."""
+
+    async def hold(handle: Handle) -> None:
+        # Shielded: a late answer must not be read as the answer to the next request.
+        asking = asyncio.shield(handle.ask("POST", "/v1/files/hold"))
+        held[handle.node_id] = {}
+        try:
+            held[handle.node_id] = await asyncio.wait_for(asking, _HOLD_SECONDS)
+        except TimeoutError:
+            raise NodeError(f"{handle.spec.name} does not answer") from None
+
+    answering = [handle for handle in handles if handle.answers]
+    results = await asyncio.gather(*map(hold, answering), return_exceptions=True)
+    for failure in results:
+        if isinstance(failure, BaseException):
+            raise failure
+
+
+async def _release(handles: list[Handle], held: Held) -> None:
+    """Let the nodes go on: brokers first, whose heartbeats then reach a controller that looks for them."""
+    for handle in reversed(handles):
+        if handle.node_id in held and handle.running:
+            with suppress(NodeError, KafkaError, TimeoutError):
+                asking = asyncio.shield(
+                    handle.ask("POST", "/v1/files/release", {"resume": not handle.paused})
+                )
+                await asyncio.wait_for(asking, _HOLD_SECONDS)
+
+
+def _copy(handles: list[Handle], held: Held, directory: str, target: str) -> int:
+    """Copy the directories of all nodes; return the bytes of their files. OSError."""
+    by_path = {handle.log_dir: handle for handle in handles}
+    size = 0
+    for name in os.listdir(directory):
+        if not restoring.is_data(name):
+            continue
+        path = os.path.join(directory, name)
+        handle = by_path.get(path)  # None: of a broker that is not started in this run
+        to = os.path.join(target, name)
+        size += tree.copy_tree(path, to, share=handle is None or not handle.paused)
+        of_broker = held.get(handle.node_id, {}) if handle is not None else {}
+        if of_broker.get("incarnation"):
+            with open(os.path.join(to, CLEAN_SHUTDOWN), "wb") as file:
+                file.write(format_clean_shutdown(of_broker["broker_epoch"]))
+            with open(os.path.join(to, INCARNATION_FILE), "w") as text:
+                text.write(of_broker["incarnation"])
+        if name == restoring.CONTROLLER:
+            _forget_addresses(to)
+    return size
+
+
+def _forget_addresses(directory: str) -> None:
+    """Take the brokers' addresses out of the journal in a copy of the controllers' directory: a controller that starts
+    with it must not send orders to the brokers of the cluster that it is a copy of. OSError."""
+    from kwire.replication.controller.claim import ClaimedJournal
+    from kwire.server.file_log_store import FileLogStore
+
+    store = FileLogStore(directory, fsync=False)
+    try:
+        journal = ClaimedJournal(store)
+        journal.claim()
+        found = {key: value for key, value in journal.replay() if key.startswith("broker/")}
+        if found:
+            journal.append(
+                [(key, {**value, "endpoints": []}) for key, value in found.items() if value]
+            )
+        journal.close()
+    finally:
+        store.close()
+
+
+# --- restoring
+
+
+async def put_back(cluster: Cluster, inside: Launched, snapshot: Snapshot) -> None:
+    """Restart all nodes with the data of a snapshot. ClusterStateError: it is of another shape; StartError."""
+    directory = data_dir_of(inside)
+    _check_shape(inside, snapshot)
+    for node in (*cluster.controllers, *cluster.brokers):
+        await node.resume()
+    await cluster.network.undo()
+    await cluster.faults.clear()
+    await cluster.clock.restore()
+    await cluster.clock.restore()
+    inside.events.log(NodeEvent.SNAPSHOT_RESTORED, snapshot=snapshot.name)
+    try:
+        await inside.restart(lambda: restoring.replace(directory, snapshot))
+    except OSError as error:
+        raise errors.StartError(f"snapshot {snapshot.path}: {error}") from None
+
+
+def _check_shape(inside: Launched, snapshot: Snapshot) -> None:
+    spec = inside.spec
+    first = spec.node.node_id
+    if (snapshot.first_id, snapshot.brokers) != (first, spec.brokers):
+        has, is_of = _ids(first, spec.brokers), _ids(snapshot.first_id, snapshot.brokers)
+        raise errors.ClusterStateError(
+            f"snapshot {snapshot.name} is of {is_of}, this cluster has {has}"
+        )
+
+
+def _ids(first: int, count: int) -> str:
+    return f"broker {first}" if count == 1 else f"brokers {first} to {first + count - 1}"

@@ -1,0 +1,1 @@
+"""Groups of verbs of `kwire ctl`."""

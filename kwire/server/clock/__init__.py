@@ -1,0 +1,1 @@
+"""The driver of a core whose clock tests move."""

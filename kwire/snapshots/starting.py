@@ -1,0 +1,33 @@
+"""`kwire up --snapshot`: how many brokers and controllers it starts, and where."""
+
+from __future__ import annotations
+
+from kwire import errors
+from kwire.server.errors import SettingsError
+from kwire.snapshots import saved
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def with_shape(
+    path: str, options: dict[str, Any], first_id: int | None, data_dir: str | None
+) -> int:
+    """Put a snapshot, and its number of brokers and controllers, into the options of `kwire up`; return the id of its
+    first broker. SettingsError: there is none, or other numbers are given."""
+    try:
+        found = options["snapshot"] = saved.read(path)
+    except errors.ClusterStateError as error:
+        raise SettingsError(str(error)) from None
+    for name, number in (("brokers", found.brokers), ("controllers", found.controllers)):
+        if options[name] not in (1, number):  # 1: not given
+            raise SettingsError(f"--{name} {options[name]}: snapshot {found.name} has {number}")
+        options[name] = number
+    if first_id not in (None, found.first_id):
+        raise SettingsError(
+            f"--first-id {first_id}: that of snapshot {found.name} is {found.first_id}"
+        )
+    if data_dir is not None and "," in data_dir:
+        raise SettingsError(f"--snapshot: one data directory, not {data_dir}")
+    return found.first_id

@@ -1,0 +1,85 @@
+"""Copy a node's directory by hard links where that is safe.
+
+What a log directory consists of, and what may share its blocks with a snapshot:
+- segments, their indexes, producer snapshots: linked. A store opens a file with another link for reading only and
+  copies it before its first change (`kwire.server.log_file`); most never change, and are deleted by their name.
+- the rest is small and copied: checkpoints, meta.properties, partition.metadata, and the controller's journals,
+  which several stores may have open at a time.
+
+Where the file system has no links, or no more of a file, it is copied, too.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from kwire.server.log_file import copy_bytes
+
+_LINKED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+_LEFT_OUT = (".deleted", ".tmp", "-delete")
+"""What is about to be deleted, and what was being written when a node was killed."""
+_OF_THE_PLACE = {".lock", ".kwire-temporary"}
+"""Files of a directory that are no data."""
+
+
+def copy_tree(source: str, target: str, *, share: bool, nested: bool = True) -> int:
+    """Copy a directory to a new one; return the bytes of its files. `share`: by links where that is safe: nobody has
+    the files open for writing. OSError. Files that are deleted meanwhile are left out."""
+    os.mkdir(target, 0o700)
+    size = 0
+    with os.scandir(source) as scan:
+        entries = list(scan)
+    for entry in entries:
+        if entry.name.endswith(_LEFT_OUT) or entry.name in _OF_THE_PLACE:
+            continue
+        to = os.path.join(target, entry.name)
+        with suppress(FileNotFoundError):
+            if entry.is_dir(follow_symlinks=False):
+                if nested:
+                    size += copy_tree(entry.path, to, share=share, nested=False)
+            elif entry.is_file(follow_symlinks=False):
+                if share and entry.name.endswith(_LINKED):
+                    _link(entry.path, to)
+                else:
+                    _copy(entry.path, to)
+                size += entry.stat(follow_symlinks=False).st_size
+    return size
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except FileNotFoundError:
+        raise
+    except OSError:  # another file system, one without links, or too many of them
+        _copy(source, target)
+
+
+def _copy(source: str, target: str) -> None:
+    """Copy a file with its times: log retention goes by them for records without a time."""
+    read = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        stat = os.fstat(read)
+        write = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            copy_bytes(read, write, stat.st_size)
+            os.utime(write, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        finally:
+            os.close(write)
+    finally:
+        os.close(read)
+
+
+def delete_tree(path: str) -> None:
+    """Delete a directory with all in it, as far as that can be done; no error when it is gone."""
+    with suppress(OSError):
+        with os.scandir(path) as scan:
+            entries = list(scan)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                delete_tree(entry.path)
+            else:
+                with suppress(OSError):
+                    os.unlink(entry.path)
+        os.rmdir(path)
