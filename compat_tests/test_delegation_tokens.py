@@ -474,7 +474,7 @@ def test_the_commands_of_the_page(broker: Any, tmp_path: Path) -> None:
     )
     allow(broker, ALL, TOPIC, "by-token", "User:erin")
     allow(broker, ALL, GROUP, "g", "User:erin")
-    commands = page_block("text", "kafka-delegation-tokens.sh").splitlines()
+    commands = page_block("console", "kafka-delegation-tokens.sh").splitlines()
     creation, description, renewal, expiry = (line.removeprefix("$ ") for line in commands)
     tools = Tools(tmp_path, f"127.0.0.1:{broker.login_port}")
     token_id, key = row(tools.run(creation))

@@ -50,10 +50,15 @@ def parse(text: str) -> int:
 
 
 def in_words(milliseconds: int) -> str:
-    """As `parse` takes it: "8d", "1h30m"."""
+    """An amount without its sign, as `parse` takes it: "8d", "1h30m"."""
     text, left = "", abs(milliseconds)
     for unit, size in _UNITS_MS.items():
         count, left = divmod(left, size)
         if count:
             text += f"{count}{unit}"
-    return ("-" if milliseconds < 0 else "") + (text or "0ms")
+    return text or "0ms"
+
+
+def beside_real_time(offset_ms: int) -> str:
+    """How far a clock is off: "8d ahead of real time"; a frozen one may be behind it."""
+    return f"{in_words(offset_ms)} {'ahead of' if offset_ms >= 0 else 'behind'} real time"

@@ -135,15 +135,15 @@ def faults_text(found: Any) -> str:
 
 
 def clock_text(found: Any) -> str:
-    """The time of the nodes, and how far it is ahead of real time."""
+    """The time of the nodes, and how far it is off real time."""
     from datetime import UTC, datetime
 
-    from kwire.advance.amounts import in_words
+    from kwire.advance.amounts import beside_real_time
 
     now = datetime.fromtimestamp(found["now_ms"] / 1000, UTC).isoformat(timespec="milliseconds")
     offset_ms = found["offset_ms"]
-    ahead = f"  {in_words(offset_ms)} ahead of real time" if offset_ms else ""
-    return f"{now}{ahead}{'  frozen' if found['frozen'] else ''}"
+    off = f"  {beside_real_time(offset_ms)}" if offset_ms else ""
+    return f"{now}{off}{'  frozen' if found['frozen'] else ''}"
 
 
 def save_snapshot(url: str, name: str | None, target: str | None, *, as_json: bool) -> str:

@@ -29,6 +29,14 @@ def test_amounts(text: str, milliseconds: int) -> None:
     assert amounts.parse(amounts.in_words(milliseconds)) == milliseconds
 
 
+@pytest.mark.parametrize(
+    ("offset_ms", "words"),
+    [(691_200_000, "8d ahead of real time"), (-153, "153ms behind real time")],
+)
+def test_how_far_a_clock_is_off(offset_ms: int, words: str) -> None:
+    assert amounts.beside_real_time(offset_ms) == words
+
+
 @pytest.mark.parametrize("text", ["", "8", "d", "8x", "-8d", "8d 1h", "40000d", "1e9d"])
 def test_what_is_no_amount(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected an amount|0 to 36525 days"):

@@ -243,7 +243,7 @@ class Clock:
             return []
         from kwire.advance import amounts
 
-        return [f"clock: {amounts.in_words(offset_ms)} ahead of real time{frozen}"]
+        return [f"clock: {amounts.beside_real_time(offset_ms)}{frozen}"]
 
     def __repr__(self) -> str:
         return f"<Clock {self.now().isoformat()}>"
