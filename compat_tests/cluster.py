@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from compat_tests import stock
+from compat_tests.locked import LOCKS, access_of, client_of
 from kwire.backends.loop_thread import acquire, release
 from kwire.client.connection import NEWEST
 from kwire.client.streams import Client, ask
@@ -62,7 +64,9 @@ class Cluster:
         self.log_folder = log_folder
         self._rules: dict[int, dict[int, LinkRule]] = {}  # by sender and receiver
         self._thread = acquire(self, self.close)
+        self._access = access_of(supervisor.spec.node.values)
         self._admin = Client(self._addresses)
+        self._admin.access = self._access
 
     def close(self) -> None:
         for handle in self.handles:
@@ -101,6 +105,19 @@ class Cluster:
 
     def _addresses(self) -> list[tuple[str, int]]:
         return [self.handle(node).address for node in self.running_ids()]
+
+    # --- stock clients ---
+
+    def client(self, kind: str, at: Iterable[int] = ()) -> dict[str, Any]:
+        """The configuration of a client, which starts with these brokers or all."""
+        servers = ",".join(self.handle(node).advertised for node in at) or self.bootstrap
+        return client_of(self.supervisor.spec.node.values, kind, servers)
+
+    def writer(self, at: Iterable[int] = (), **settings: Any) -> stock.Writer:
+        return stock.Writer(self.client("librdkafka", at), **settings)
+
+    def read(self, topic: str, partition: int = 0) -> list[str]:
+        return stock.read(self.client("kafka-python"), topic, partition)
 
     # --- faults ---
 
@@ -157,7 +174,11 @@ class Cluster:
     def ask(self, node: int, version: int | None, request: Message) -> Any:
         """The response of a node. `version`: None: the newest that the client writes."""
         version = NEWEST[key_of(request)] if version is None else version
-        return self.run(ask(self.handle(node).address, request, version=version))
+        return self.begin_ask(node, version, request).result(40.0)
+
+    def begin_ask(self, node: int, version: int | None, request: Message) -> Future[Any]:
+        address = self.handle(node).address
+        return self.begin(ask(address, request, version=version, access=self._access))
 
     def create(
         self,
@@ -276,13 +297,14 @@ def running(
     controllers: int = 1,
     dirs: int = 1,
     as_version: str | None = None,
+    locked: bool = False,
     **config: str,
 ) -> Iterator[Cluster]:
     """A started cluster; configuration keys are written with _ for dots. `dirs`: log directories of
-    a broker. `as_version`: the Kafka that it is like."""
+    a broker. `as_version`: the Kafka that it is like. `locked`: SASL_SSL and access rules everywhere."""
     folder.mkdir(parents=True, exist_ok=True)
     values = {
-        "listeners": "PLAINTEXT://127.0.0.1:0",
+        **(LOCKS if locked else {"listeners": "PLAINTEXT://127.0.0.1:0"}),
         **{key.replace("_", "."): value for key, value in config.items()},
     }
     node = NodeSpec(
@@ -293,9 +315,8 @@ def running(
         log_level=log_level,
         as_version=as_version,
     )
-    supervisor = Supervisor(
-        ClusterSpec(brokers=brokers, controllers=controllers, isolation=PROCESS, node=node)
-    )
+    spec = ClusterSpec(brokers=brokers, controllers=controllers, isolation=PROCESS, node=node)
+    supervisor = Supervisor(spec.with_certificates())
     cluster = Cluster(supervisor, folder)
     for handle in cluster.handles:
         assert isinstance(handle, ProcessHandle)

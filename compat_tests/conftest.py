@@ -90,14 +90,16 @@ def own_broker(tmp_path: Path) -> Iterator[brokers.Broker]:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator["Start"]:
-    """Starts the test's cluster of processes, with the options of `cluster.running`; the test's end stops it.
+def start(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator["Start"]:
+    """Starts the test's cluster of processes, with the options of `cluster.running`; the test's end stops it. It is
+    locked where the test is one of `locked.scenarios`.
 
     Leaders stay where the test has put them: Kafka's first look at preferred leaders, 5 s after the controller's start,
     falls into a test on a busy machine."""
     from compat_tests.cluster import running
 
-    fixed = {"auto_leader_rebalance_enable": "false"}
+    locks = getattr(request, "param", {})
+    fixed = {"auto_leader_rebalance_enable": "false", **locks}
     with ExitStack() as clusters:
         yield lambda **options: clusters.enter_context(running(tmp_path, **fixed | options))
 

@@ -1,6 +1,10 @@
 """Small hands on stock clients, for tests of clusters: write and say what came of it, read everything."""
 
+from collections.abc import Mapping
 from typing import Any
+
+Servers = str | Mapping[str, Any]
+"""Addresses, or the configuration of a client that has to log in there."""
 
 QUICK = {
     "log_level": 0,
@@ -18,12 +22,13 @@ class Writer:
 
     `acked` maps values to offsets, `errors` has the names of what failed."""
 
-    def __init__(self, bootstrap: str, **settings: Any) -> None:
+    def __init__(self, bootstrap: Servers, **settings: Any) -> None:
         from confluent_kafka import Producer
 
+        at = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
         told = {name.replace("_", "."): value for name, value in settings.items()}
         safe = {"acks": "all", "enable.idempotence": "enable.idempotence" not in told}
-        self._producer = Producer({"bootstrap.servers": bootstrap, **QUICK, **safe, **told})
+        self._producer = Producer({**at, **QUICK, **safe, **told})
         self.acked: dict[str, int] = {}
         self.errors: list[str] = []
 
@@ -53,13 +58,15 @@ class Writer:
             self.errors.append(error.name())
 
 
-def read(bootstrap: str, topic: str, partition: int = 0) -> list[str]:
+def read(bootstrap: Servers, topic: str, partition: int = 0) -> list[str]:
     """All values of a partition, in order, as kafka-python's consumer sees them."""
     from kafka import KafkaConsumer, TopicPartition
 
     place = TopicPartition(topic, partition)
+    at = {"bootstrap_servers": bootstrap} if isinstance(bootstrap, str) else dict(bootstrap)
+    at["bootstrap_servers"] = at["bootstrap_servers"].split(",")
     consumer = KafkaConsumer(
-        bootstrap_servers=bootstrap.split(","),
+        **at,
         auto_offset_reset="earliest",
         consumer_timeout_ms=10_000,
         reconnect_backoff_ms=5,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from compat_tests.cluster import Cluster, Start, until
-from compat_tests.stock import Writer, read
+from compat_tests.locked import scenarios
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.record_builder import build_batch
 from kwire.protocol.records import Record
@@ -21,6 +21,13 @@ from kwire.protocol.schemas.produce import (
 )
 
 pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(60)]
+LOCKED_SOON = ("test_S25_", "test_S57_", "test_S70_", "test_S77_", "test_S81_")
+"""What is shown with locks in `make test`, too; the others in `make test-all`."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    scenarios(metafunc, LOCKED_SOON)
+
 
 UNCLEAN = {"unclean.leader.election.enable": "true"}
 
@@ -60,7 +67,7 @@ def alternate(cluster: Cluster, node: int, other: int, *written: str) -> None:
     cluster.kill9(other)
     cluster.start(node)
     cluster.await_leader("t", node, by=node)
-    writer = Writer(cluster.handle(node).advertised)
+    writer = cluster.writer([node])
     writer.send("t", *written)
     assert len(writer.acked) == len(written), writer.errors
 
@@ -71,7 +78,7 @@ def test_S22_interleaved_epochs(start: Start) -> None:
     cluster.create("t", [[1, 2]], UNCLEAN)
     cluster.kill9(2)
     cluster.await_isr("t", 1, by=1)
-    Writer(cluster.handle(1).advertised).send("t", "a0")
+    cluster.writer([1]).send("t", "a0")
     alternate(cluster, 2, 1, "b0")
     alternate(cluster, 1, 2, "a1")
     alternate(cluster, 2, 1, "b1")
@@ -85,14 +92,14 @@ def test_S22_interleaved_epochs(start: Start) -> None:
     cluster.await_equal_logs("t", 1, 2)
     assert cluster.epochs(1, "t") == theirs
     assert "t-0 cut from 3 to " in cluster.said(1) and " to 0" in cluster.said(1)
-    assert read(cluster.bootstrap, "t") == ["b0", "b1", "b2"]
+    assert cluster.read("t") == ["b0", "b1", "b2"]
 
 
 def test_S24_keep_acked_tail(start: Start) -> None:
     """A restarted replica whose checkpoint of the high watermark is behind leads with its whole log."""
     cluster = start()
     cluster.create("t", [[1, 2]])
-    writer = Writer(cluster.bootstrap)
+    writer = cluster.writer()
     writer.send("t", "m1", "m2")
     assert len(writer.acked) == 2
     cluster.kill9(1)
@@ -100,10 +107,10 @@ def test_S24_keep_acked_tail(start: Start) -> None:
     cluster.kill9(2)
     cluster.start(2)  # its high watermark was never checkpointed
     cluster.await_leader("t", 2, by=2)
-    assert read(cluster.bootstrap, "t") == ["m1", "m2"]
+    assert cluster.read("t") == ["m1", "m2"]
     cluster.start(1)
     cluster.await_isr("t", 1, 2, by=2)
-    assert read(cluster.bootstrap, "t") == ["m1", "m2"] == values(cluster, 1) == values(cluster, 2)
+    assert cluster.read("t") == ["m1", "m2"] == values(cluster, 1) == values(cluster, 2)
     assert "cut from" not in cluster.said(1) + cluster.said(2)
 
 
@@ -111,18 +118,18 @@ def test_S25_no_silent_divergence(start: Start) -> None:
     """What only the dead leader had gives way, at the same offset, to what the next one wrote."""
     cluster = start()
     cluster.create("t", [[1, 2]])
-    Writer(cluster.bootstrap).send("t", "m1")
+    cluster.writer().send("t", "m1")
     cluster.cut(2, 1)
     assert produce_at(cluster, 1, 1, "m2") == 0
     cluster.kill9(1)
     cluster.await_leader("t", 2, by=2)
-    writer = Writer(cluster.bootstrap)
+    writer = cluster.writer()
     writer.send("t", "m3")
     assert writer.acked == {"m3": 1}
     cluster.start(1)
     cluster.await_isr("t", 1, 2, by=2)
     cluster.await_equal_logs("t", 1, 2)
-    assert values(cluster, 1) == ["m1", "m3"] == read(cluster.bootstrap, "t")
+    assert values(cluster, 1) == ["m1", "m3"] == cluster.read("t")
     assert cluster.epochs(1, "t") == [(0, 0), (1, 1)]
     assert "t-0 cut from 2 to 1: the leader's epoch 0 ends at 1" in cluster.said(1)
 
@@ -130,42 +137,42 @@ def test_S25_no_silent_divergence(start: Start) -> None:
 def test_S26_unclean_short_leader(start: Start) -> None:
     cluster = start()
     cluster.create("t", [[1, 2]], UNCLEAN)
-    Writer(cluster.bootstrap).send("t", "r0")
+    cluster.writer().send("t", "r0")
     cluster.kill9(2)
     cluster.await_isr("t", 1, by=1)
-    Writer(cluster.bootstrap).send("t", "r1", "r2")
+    cluster.writer().send("t", "r1", "r2")
     alternate(cluster, 2, 1)
     cluster.start(1)
     cluster.await_isr("t", 1, 2, by=2)
     assert values(cluster, 1) == ["r0"]
     assert "t-0 cut from 3 to 1" in cluster.said(1)
-    Writer(cluster.bootstrap).send("t", "s1", "s2")
+    cluster.writer().send("t", "s1", "s2")
     cluster.await_equal_logs("t", 1, 2)
-    assert values(cluster, 1) == ["r0", "s1", "s2"] == read(cluster.bootstrap, "t")
+    assert values(cluster, 1) == ["r0", "s1", "s2"] == cluster.read("t")
 
 
 def test_S29_a_leader_that_has_grown_beyond(start: Start) -> None:
     """The follower's log end lies within the leader's log, which has other records there."""
     cluster = start()
     cluster.create("t", [[1, 2]], UNCLEAN)
-    Writer(cluster.bootstrap).send("t", *map(str, range(5)))
+    cluster.writer().send("t", *map(str, range(5)))
     cluster.kill9(2)
     cluster.await_isr("t", 1, by=1)
-    Writer(cluster.bootstrap).send("t", *map(str, range(5, 10)))
+    cluster.writer().send("t", *map(str, range(5, 10)))
     new = [f"new {number}" for number in range(9)]
     alternate(cluster, 2, 1, *new)
     cluster.start(1)
     cluster.await_isr("t", 1, 2, by=2)
     cluster.await_equal_logs("t", 1, 2)
     assert "t-0 cut from 10 to 5" in cluster.said(1)
-    assert values(cluster, 1) == [*map(str, range(5)), *new] == read(cluster.bootstrap, "t")
+    assert values(cluster, 1) == [*map(str, range(5)), *new] == cluster.read("t")
 
 
 def test_S50_shrink(start: Start) -> None:
     """A follower that has stopped is waited for as long as replica.lag.time.max.ms, no longer."""
     cluster = start(replica_lag_time_max_ms="400", replica_fetch_wait_max_ms="200")
     cluster.create("t", [[1, 2, 3]])
-    writer = Writer(cluster.bootstrap)
+    writer = cluster.writer()
     writer.send("t", "a")
     cluster.pause(3)
     writer.begin("t", "b")
@@ -184,7 +191,7 @@ def test_S56_acks_all_under_min_insync_replicas(start: Start) -> None:
     cluster = start(replica_lag_time_max_ms="400", replica_fetch_wait_max_ms="200")
     cluster.create("t", [[1, 2]], {"min.insync.replicas": "2"})
     plain = {"enable_idempotence": False, "retries": 0}
-    writer = Writer(cluster.bootstrap, request_timeout_ms=1500, **plain)
+    writer = cluster.writer(request_timeout_ms=1500, **plain)
     writer.send("t", "both")
     cluster.pause(2)
     writer.send("t", "waits in vain")  # the ISR shrinks meanwhile, the high watermark stands still
@@ -205,7 +212,7 @@ def test_S56_acks_all_under_min_insync_replicas(start: Start) -> None:
     until(is_acknowledged, what="the leader has both in its ISR")
     assert set(writer.errors[2:]) <= {"NOT_ENOUGH_REPLICAS"}
     assert writer.acked == {"both": 0, "both again": 3}
-    assert read(cluster.bootstrap, "t") == ["both", "waits in vain", "acks=1", "both again"]
+    assert cluster.read("t") == ["both", "waits in vain", "acks=1", "both again"]
     assert produce_at(cluster, 1, 2, "no such acks") == ErrorCode.INVALID_REQUIRED_ACKS
 
 
@@ -213,7 +220,7 @@ def test_S57_idempotent_retry_over_failover(start: Start) -> None:
     """The leader dies when its follower has the records and the client no answer: the retry adds nothing."""
     cluster = start()
     cluster.create("t", [[1, 2]])
-    writer = Writer(cluster.bootstrap, linger_ms=50)  # one batch
+    writer = cluster.writer(linger_ms=50)  # one batch
     writer.send("t", "before")
     cluster.delay(2, 1, 400)
     writer.begin("t", "a", "b", "c")
@@ -224,13 +231,13 @@ def test_S57_idempotent_retry_over_failover(start: Start) -> None:
     writer.flush()
     assert writer.acked == {"before": 0, "a": 1, "b": 2, "c": 3} and writer.errors == []
     writer.send("t", "after")
-    assert read(cluster.bootstrap, "t") == ["before", "a", "b", "c", "after"]
+    assert cluster.read("t") == ["before", "a", "b", "c", "after"]
 
 
 def test_S70_clean_failover(start: Start) -> None:
     cluster = start()
     cluster.create("t", [[1, 2, 3]])
-    writer = Writer(cluster.bootstrap)
+    writer = cluster.writer()
     writer.send("t", "a")
     cluster.kill9(1)
     after = cluster.await_leader("t", 2, by=2)
@@ -242,7 +249,7 @@ def test_S70_clean_failover(start: Start) -> None:
     writer.send("t", "c")
     assert writer.errors == [] and writer.acked == {"a": 0, "b": 1, "c": 2}
     cluster.await_equal_logs("t", 1, 2, 3)
-    assert read(cluster.bootstrap, "t") == ["a", "b", "c"]
+    assert cluster.read("t") == ["a", "b", "c"]
     told = cluster.said(cluster.controller_id)
     assert "broker 1 (epoch " in told and " has failed: its connection has ended" in told
     assert "t-0: leader 1 -> 2, ISR 1,2,3 -> 2,3, leader epoch 1" in told
@@ -251,10 +258,10 @@ def test_S70_clean_failover(start: Start) -> None:
 def first_and_second(cluster: Cluster, unclean: bool) -> None:
     """S74, S75: 2 dies after "first", 1 writes "second" and dies, 2 starts."""
     cluster.create("t", [[1, 2]], UNCLEAN if unclean else {})
-    Writer(cluster.bootstrap).send("t", "first")
+    cluster.writer().send("t", "first")
     cluster.kill9(2)
     cluster.await_isr("t", 1, by=1)
-    Writer(cluster.bootstrap).send("t", "second")
+    cluster.writer().send("t", "second")
     cluster.kill9(1)
     cluster.start(2)
 
@@ -264,11 +271,11 @@ def test_S74_unclean_on(start: Start) -> None:
     first_and_second(cluster, unclean=True)
     found = cluster.await_leader("t", 2, by=2)
     assert list(found.isr_nodes) == [2]
-    Writer(cluster.bootstrap).send("t", "third")
+    cluster.writer().send("t", "third")
     cluster.start(1)
     cluster.await_isr("t", 1, 2, by=2)
     cluster.await_equal_logs("t", 1, 2)
-    assert values(cluster, 1) == ["first", "third"] == read(cluster.bootstrap, "t")
+    assert values(cluster, 1) == ["first", "third"] == cluster.read("t")
     assert cluster.epochs(1, "t") == [(0, 0), (found.leader_epoch, 1)]
     assert "unclean" in cluster.said(cluster.controller_id)
     assert "t-0 cut from 2 to 1" in cluster.said(1)
@@ -278,13 +285,13 @@ def test_S75_unclean_off(start: Start) -> None:
     cluster = start()
     first_and_second(cluster, unclean=False)
     assert cluster.leader("t", by=2) == -1
-    writer = Writer(cluster.bootstrap, message_timeout_ms=500, enable_idempotence=False)
+    writer = cluster.writer(message_timeout_ms=500, enable_idempotence=False)
     writer.send("t", "nobody takes it")
     assert writer.errors == ["_MSG_TIMED_OUT"]
     cluster.start(1)
     cluster.await_leader("t", 1, by=2)
     cluster.await_isr("t", 1, 2, by=2)
-    assert read(cluster.bootstrap, "t") == ["first", "second"]
+    assert cluster.read("t") == ["first", "second"]
     cluster.await_equal_logs("t", 1, 2)
 
 
@@ -302,19 +309,19 @@ def test_S75_unclean_turned_on_while_only_the_short_replica_is_up(start: Start) 
     assert cluster.leader("t", by=2) == -1
     (name, value), *_ = UNCLEAN.items()
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    admin = AdminClient({"bootstrap.servers": cluster.handle(2).advertised})
+    admin = AdminClient(cluster.client("librdkafka", [2]))
     resource = ConfigResource(ResourceType.TOPIC, "t", incremental_configs=[entry])
     for done in admin.incremental_alter_configs([resource]).values():
         done.result(10)
     cluster.await_leader("t", 2, by=2)
-    assert read(cluster.bootstrap, "t") == ["first"]
+    assert cluster.read("t") == ["first"]
 
 
 def test_S77_controlled_shutdown(start: Start) -> None:
     """Brokers stop one after the other; the producer notices nothing until there is none left."""
     cluster = start(controlled_shutdown_retry_backoff_ms="50")
     cluster.create("t", [[1, 2, 3]])
-    writer = Writer(cluster.bootstrap)
+    writer = cluster.writer()
     writer.send("t", "a")
     writer.begin("t", "b")
     cluster.stop(1)
@@ -328,14 +335,14 @@ def test_S77_controlled_shutdown(start: Start) -> None:
     for node in (1, 2, 3):
         cluster.start(node)
     cluster.await_isr("t", 1, 2, 3)
-    assert read(cluster.bootstrap, "t") == ["a", "b", "c", "d"]
+    assert cluster.read("t") == ["a", "b", "c", "d"]
 
 
 def test_S81_reassign(start: Start) -> None:
     """[1] → [2], then [2] → [3, 1], under load: no record lost, and who is not a replica any more keeps nothing."""
     cluster = start()
     cluster.create("t", [[1]])
-    writer = Writer(cluster.bootstrap)
+    writer = cluster.writer()
     sent: list[str] = []
 
     def write_until(condition: Callable[[], bool]) -> None:
@@ -358,7 +365,7 @@ def test_S81_reassign(start: Start) -> None:
     until(lambda: not cluster.directory(2, "t").exists())
     writer.flush()
     assert writer.errors == [] and list(writer.acked) == sent
-    assert read(cluster.bootstrap, "t") == sent
+    assert cluster.read("t") == sent
     cluster.await_equal_logs("t", 3, 1)
     assert cluster.reassign("t", 0, [9]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
@@ -367,7 +374,7 @@ def test_S85_zombie_leader(start: Start) -> None:
     """Leader 1 loses the controller only: 2 leads, and nothing that 1 still takes is ever acknowledged or seen."""
     cluster = start()
     cluster.create("t", [[1, 2, 3]])
-    writer = Writer(cluster.bootstrap)
+    writer = cluster.writer()
     writer.send("t", "a")
     cluster.cut(cluster.controller_id, 1)
     cluster.cut(1, cluster.controller_id)
@@ -376,7 +383,7 @@ def test_S85_zombie_leader(start: Start) -> None:
     assert produce_at(cluster, 1, 1, "for the bin") == 0
     assert produce_at(cluster, 1, -1, "never acknowledged") == ErrorCode.REQUEST_TIMED_OUT
     assert high_watermark_at(cluster, 1) == 1
-    other = Writer(",".join(cluster.handle(node).advertised for node in (2, 3)))
+    other = cluster.writer([2, 3])
     other.send("t", "b")
     assert other.acked == {"b": 1} and values(cluster, 1)[1:] == [
         "for the bin",
@@ -386,7 +393,7 @@ def test_S85_zombie_leader(start: Start) -> None:
     cluster.heal(cluster.controller_id, 1)
     cluster.await_isr("t", 1, 2, 3, by=2)
     cluster.await_equal_logs("t", 1, 2, 3)
-    assert read(cluster.bootstrap, "t") == ["a", "b"] == values(cluster, 1)
+    assert cluster.read("t") == ["a", "b"] == values(cluster, 1)
     assert "t-0 cut from 3 to 1: the leader's epoch 0 ends at 1" in cluster.said(1)
 
 
@@ -394,17 +401,17 @@ def test_S86_delete_and_recreate(start: Start) -> None:
     """Nobody waits for a replica that is down when its topic is deleted and made again; it follows the new one."""
     cluster = start()
     cluster.create("t", [[1, 2, 3]])
-    Writer(cluster.bootstrap).send("t", "old", "older")
+    cluster.writer().send("t", "old", "older")
     cluster.kill9(3)
     cluster.delete("t")
     assert cluster.directory(3, "t").exists()
     assert not cluster.directory(1, "t").exists()
     cluster.create("t", [[3, 1, 2]])
-    Writer(cluster.bootstrap).send("t", "new")
+    cluster.writer().send("t", "new")
     cluster.start(3)
     cluster.await_isr("t", 1, 2, 3)
     cluster.await_equal_logs("t", 1, 2, 3)
-    assert values(cluster, 3) == ["new"] == read(cluster.bootstrap, "t")
+    assert values(cluster, 3) == ["new"] == cluster.read("t")
     directory = cluster.directory(3, "t")
     aside = [each for each in directory.parent.iterdir() if each.name.startswith("t-0.")]
     assert [each.name[-len("-stray") :] for each in aside] == ["-stray"]

@@ -7,14 +7,19 @@ from typing import Any
 import pytest
 
 from compat_tests.cluster import Start, until
-from compat_tests.stock import Writer, read
-from kwire.client.streams import ask
+from compat_tests.locked import scenarios
 from kwire.protocol.errors import ErrorCode
 from kwire.protocol.schemas.control_plane import UpdateMetadataRequest
 from kwire.protocol.schemas.metadata import DescribeTopicPartitionsRequest, TopicRequest
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 
 pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(60)]
+LOCKED_SOON = ("test_S84_the_controller_is_killed",)
+"""What is shown with locks in `make test`, too; the others in `make test-all`."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    scenarios(metafunc, LOCKED_SOON)
 
 
 QUICK_TAKE_OVER = {"controllers": 2, "controller_quorum_fetch_timeout_ms": "1000"}
@@ -24,7 +29,7 @@ def test_S84_the_controller_is_killed_and_another_takes_over(start: Start) -> No
     """Writers notice nothing of it, and what the dead one would have done, the other does."""
     cluster = start(**QUICK_TAKE_OVER)
     cluster.create("t", [[1, 2, 3]])
-    writer = Writer(cluster.bootstrap)
+    writer = cluster.writer()
     sent: list[str] = []
 
     def write_until(condition: Callable[[], Any]) -> None:
@@ -51,7 +56,7 @@ def test_S84_the_controller_is_killed_and_another_takes_over(start: Start) -> No
     cluster.create("u", [[3, 2]])
     writer.send("t", "end")
     assert writer.errors == [] and list(writer.acked) == [*sent, "end"]
-    assert read(cluster.bootstrap, "t") == [*sent, "end"]
+    assert cluster.read("t") == [*sent, "end"]
     cluster.await_equal_logs("t", 1, 2, 3)
 
 
@@ -61,7 +66,7 @@ def test_S84_a_paused_controller_finds_another_in_its_place(start: Start) -> Non
     # The late order at the end comes from this test, which does not know the brokers' epochs.
     cluster = start(**QUICK_TAKE_OVER, kwire_any_connection_may_control="true")
     cluster.create("t", [[1, 2, 3]])
-    writer = Writer(cluster.bootstrap)
+    writer = cluster.writer()
     writer.send("t", "a")
     cluster.delay(1000, 2, 1500)
     cluster.kill9(3)
@@ -77,7 +82,7 @@ def test_S84_a_paused_controller_finds_another_in_its_place(start: Start) -> Non
     create = CreateTopicsRequest(
         topics=[CreatableTopic(name="u", num_partitions=1, replication_factor=1)], timeout_ms=5000
     )
-    asked = cluster.begin(ask(cluster.handle(1000).address, create, version=7))
+    asked = cluster.begin_ask(1000, 7, create)
     cluster.resume(1000)
     assert asked.result(10).topics[0].error_code == ErrorCode.NOT_CONTROLLER
     until(lambda: "controller 1000 stands by" in cluster.said(1000))
@@ -102,7 +107,7 @@ def test_S84_a_paused_controller_finds_another_in_its_place(start: Start) -> Non
     cluster.start(1)
     cluster.await_isr("t", 1, 2, 3, by=2)
     cluster.await_equal_logs("t", 1, 2, 3)
-    assert read(cluster.bootstrap, "t") == ["a", "b", "c"]
+    assert cluster.read("t") == ["a", "b", "c"]
 
 
 def test_S84_a_controller_that_is_cut_off_from_all_brokers_lets_another_take_over(
@@ -110,7 +115,7 @@ def test_S84_a_controller_that_is_cut_off_from_all_brokers_lets_another_take_ove
 ) -> None:
     cluster = start(**QUICK_TAKE_OVER)
     cluster.create("t", [[1, 2, 3]])
-    writer = Writer(cluster.bootstrap)
+    writer = cluster.writer()
     writer.send("t", "a")
     cluster.cut(1000, 1, 2, 3)
     for node in (1, 2, 3):
@@ -131,14 +136,14 @@ def test_S84_a_controller_that_is_cut_off_from_all_brokers_lets_another_take_ove
         cluster.heal(node, 1000)
     cluster.heal(1000, 1, 2, 3)
     assert "controller 1000 is active with epoch 3" not in cluster.said(1000)
-    assert read(cluster.bootstrap, "t") == ["a", "b", "c"]
+    assert cluster.read("t") == ["a", "b", "c"]
 
 
 def test_S72_follower_dies_without_a_new_leader_epoch(start: Start) -> None:
     """KRaft's way since 3.6: the leader takes the smaller ISR in the epoch that it has."""
     cluster = start(kwire_leader_epoch_bump_on_isr_shrink="false")
     cluster.create("t", [[1, 2, 3]])
-    writer = Writer(cluster.bootstrap)
+    writer = cluster.writer()
     writer.send("t", "a")
     cluster.kill9(3)
     assert cluster.await_isr("t", 1, 2, by=1).leader_epoch == 0
@@ -154,7 +159,7 @@ def test_S72_follower_dies_without_a_new_leader_epoch(start: Start) -> None:
     assert cluster.await_leader("t", 2, by=2).leader_epoch == 1
     writer.send("t", "d")
     assert cluster.epochs(2, "t") == [(0, 0), (1, 3)]
-    assert read(cluster.bootstrap, "t") == ["a", "b", "c", "d"]
+    assert cluster.read("t") == ["a", "b", "c", "d"]
 
 
 def test_S87_dir_failure(start: Start) -> None:
@@ -162,7 +167,7 @@ def test_S87_dir_failure(start: Start) -> None:
     knows of it."""
     cluster = start(dirs=2, log_segment_bytes="16384", **QUICK_TAKE_OVER)
     cluster.create("t", [[1, 2], [1, 2]])
-    writer = Writer(cluster.bootstrap)
+    writer = cluster.writer()
     for index in (0, 1):
         writer.send("t", f"first of {index}", partition=index)
     folders = [cluster.directory(1, "t", index).parent for index in (0, 1)]
@@ -182,7 +187,7 @@ def test_S87_dir_failure(start: Start) -> None:
     until(lambda: "t-0: broker 1 cannot read its log" in cluster.said(1001))
     assert cluster.partition("t", by=2).offline_replicas == [1]
     assert writer.errors == []
-    assert read(cluster.bootstrap, "t")[-1] == "second of 0"
+    assert cluster.read("t")[-1] == "second of 0"
     cluster.kill9(1)
     folders[0].with_suffix(".gone").rename(folders[0])  # the disk is back
     cluster.start(1)
@@ -198,7 +203,7 @@ def test_S88_last_standing_with_eligible_leaders_kept(start: Start) -> None:
         eligible_leader_replicas_enable="true", controlled_shutdown_retry_backoff_ms="50"
     )
     cluster.create("t", [[1, 2, 3]], {"min.insync.replicas": "2"})
-    writer = Writer(cluster.bootstrap)
+    writer = cluster.writer()
     writer.send("t", "all three")
     cluster.kill9(3)
     cluster.await_isr("t", 1, 2, by=1)
@@ -212,7 +217,7 @@ def test_S88_last_standing_with_eligible_leaders_kept(start: Start) -> None:
         return sorted(found.eligible_leader_replicas), found.last_known_elr
 
     assert eligible(by=1) == ([2], [])
-    lonely = Writer(cluster.bootstrap, retries=0, enable_idempotence=False)
+    lonely = cluster.writer(retries=0, enable_idempotence=False)
     lonely.send("t", "not enough")
     assert lonely.errors == ["NOT_ENOUGH_REPLICAS"]
     cluster.stop(1)
@@ -220,12 +225,12 @@ def test_S88_last_standing_with_eligible_leaders_kept(start: Start) -> None:
     assert cluster.leader("t", by=3) == -1 and eligible(by=3) == ([1, 2], [1])
     cluster.start(2)
     cluster.await_leader("t", 2, by=2)
-    assert read(cluster.bootstrap, "t") == ["all three", "two of three"]
+    assert cluster.read("t") == ["all three", "two of three"]
     cluster.await_isr("t", 2, 3, by=2)
     assert eligible(by=2) == ([], [])
     writer.send("t", "two again")
     cluster.start(1)
     cluster.await_isr("t", 1, 2, 3, by=2)
     cluster.await_equal_logs("t", 1, 2, 3)
-    assert read(cluster.bootstrap, "t") == ["all three", "two of three", "two again"]
+    assert cluster.read("t") == ["all three", "two of three", "two again"]
     assert "(eligible leader replica)" in cluster.said(cluster.controller_id)
