@@ -323,13 +323,13 @@ class Cluster:
         *,
         topic: str | None = None,
         broker: int | None = None,
-        after: int = 0,
+        since: int = 0,
     ) -> list[Event]:
         """The newest events of all nodes in the order of time, also of nodes that have ended, and what was asked of the
-        cluster. `name`: LEADER_ELECTED, …; `topic`, `broker`: about these. `after`: with a number above this one.
+        cluster. `name`: LEADER_ELECTED, …; `topic`, `broker`: about these. `since`: with a number above this one.
 
         NotSupportedError from outside."""
-        return self._run(self._inner.events(name, topic=topic, broker=broker, after=after))
+        return self._run(self._inner.events(name, topic=topic, broker=broker, since=since))
 
     def wait_in_sync(self, topic: str | None = None, timeout: float = 5.0) -> None:
         """Wait until each partition of a topic, or of all topics, has a leader and all its replicas in the ISR.

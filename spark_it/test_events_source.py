@@ -45,16 +45,16 @@ def test_a_stream_of_events_goes_on_after_a_restart(
         query.stop()
 
     brokers.create_topic(topic, partitions=1, replication_factor=3)
-    last = event_lines.write(brokers.events(after=before), path)
+    last = event_lines.write(brokers.events(since=before), path)
     with path.open("a") as file:
         file.write("a line of another program\n")
     run_until_read()
     leader = brokers.partition(topic, 0).leader
     brokers.broker(leader).kill()
-    until(lambda: any(e.name == "LEADER_ELECTED" for e in brokers.events(after=last)))
+    until(lambda: any(e.name == "LEADER_ELECTED" for e in brokers.events(since=last)))
     brokers.broker(leader).start()
     brokers.wait_in_sync()
-    event_lines.write(brokers.events(after=last), path)
+    event_lines.write(brokers.events(since=last), path)
     run_until_read()
 
     rows = spark.read.format(source).load(str(path)).orderBy("number").collect()

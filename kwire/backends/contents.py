@@ -221,10 +221,10 @@ class Contents:
         *,
         topic: str | None = None,
         broker: int | None = None,
-        after: int = 0,
+        since: int = 0,
     ) -> list[Event]:
         """The newest events of all nodes in the order of time, also of nodes that have ended, and what was asked of the
-        cluster. `name`: LEADER_ELECTED, …; `topic`, `broker`: about these. `after`: with a number above this one.
+        cluster. `name`: LEADER_ELECTED, …; `topic`, `broker`: about these. `since`: with a number above this one.
 
         NotSupportedError from outside."""
         from kwire.backends.history import to_event
@@ -233,7 +233,7 @@ class Contents:
         history = self._require_inside("events").events
         name = known("name", EVENT, name)
         await history.collect()
-        return [to_event(each) for each in matching(history.objects(after), name, topic, broker)]
+        return [to_event(each) for each in matching(history.objects(since), name, topic, broker)]
 
     async def wait_in_sync(self, topic: str | None = None, timeout: float = 5.0) -> None:
         """Wait until each partition of a topic, or of all topics, has a leader and all its replicas in the ISR.

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import deque
 from contextlib import suppress
+from itertools import takewhile
 
 from kwire.backends.loop_thread import waiting_thread
 from kwire.backends.options import kwire_errors
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.backends.base import NodeHandle
+    from kwire.backends.events.feed import Feed
     from kwire.client.views import Event
     from kwire.replication.core.events import EventType
+
+    News = tuple[int, int, list[dict[str, Any]], int]
+    """Node, the number after which it was asked, events, and how many between these it does not keep any more."""
 
 _log = logging.getLogger("kwire.aio")
 
@@ -42,12 +47,14 @@ class EventHistory:
         """`handles`: the nodes that may be asked; none for a cluster that was started elsewhere."""
         self._handles = handles
         self._entries: deque[dict[str, Any]] = deque(maxlen=KEPT)
-        self._number = 0
+        self.number = 0
+        """The last one that was given; numbers that are left out are those of events that no node has kept."""
         self.clock_ms = 0
         """How far the clock of the nodes is ahead of the real one."""
         self._seen: dict[int, int] = {}  # the last number of each node
         self.dropped = 0
         """How many older events are not kept any more."""
+        self._feed: Feed | None = None
 
     def log(self, kind: EventType, /, **fields: object) -> None:
         """Log an event of the whole cluster, and keep it."""
@@ -60,33 +67,69 @@ class EventHistory:
         self._add(event_object(Log(kind, fields, at_ms), None, 0))
 
     def _add(self, found: dict[str, Any]) -> None:
-        self._number += 1
+        from kwire.report.words import words
+
+        self.number += 1
         self.dropped += len(self._entries) == KEPT
-        self._entries.append({**found, "number": self._number})
+        self._entries.append({**found, "number": self.number, "words": words(found)})
 
     async def keep(self, handle: NodeHandle) -> None:
         """Fetch the new events of a node, if it answers."""
-        if not handle.running or handle.paused:
-            return
-        node_id = handle.node_id
-        after = self._seen.get(node_id, 0)
-        with suppress(KwireError), kwire_errors():
-            answer = await handle.ask("GET", "/v1/events", {"after": after})
-            self.dropped += answer["dropped"]
-            for each in answer["events"]:
-                self._seen[node_id] = max(self._seen.get(node_id, 0), each["number"])
-                self._add({**each, "node": node_id})
+        self.add_news([await self.news_of(handle)])
 
     async def collect(self) -> None:
         """Fetch the new events of all nodes that answer."""
-        for handle in self._handles():
-            await self.keep(handle)
+        self.add_news([await self.news_of(handle) for handle in self._handles()])
 
-    def objects(self, after: int = 0) -> list[dict[str, Any]]:
-        """The kept events as JSON objects, in the order of time; those with numbers above `after`."""
-        found = [each for each in self._entries if each["number"] > after]
+    def handles(self) -> list[NodeHandle]:
+        """The nodes that may be asked."""
+        return list(self._handles())
+
+    async def news_of(self, handle: NodeHandle) -> News | None:
+        """What a node has reported since it was asked last; None if it does not answer."""
+        if not handle.running or handle.paused:
+            return None
+        node_id = handle.node_id
+        since = self._seen.get(node_id, 0)
+        with suppress(KwireError), kwire_errors():
+            answer = await handle.ask("GET", "/v1/events", {"since": since})
+            return node_id, since, answer["events"], answer["dropped"]
+        return None
+
+    def add_news(self, found: Iterable[News | None]) -> None:
+        """Add what nodes have reported, in the order of time; what another question had brought by then, once."""
+        new = []
+        for node_id, since, events, dropped in filter(None, found):
+            seen = self._seen.get(node_id, 0)
+            if seen == since:
+                self.dropped += dropped
+                self.number += dropped
+            new += [{**each, "node": node_id} for each in events if each["number"] > seen]
+            self._seen[node_id] = max(seen, *(each["number"] for each in events), 0)
+        new.sort(key=lambda each: each["time_ms"])
+        for each in new:
+            self._add(each)
+
+    def objects(self, since: int = 0) -> list[dict[str, Any]]:
+        """The kept events as JSON objects, in the order of time; those with numbers above `since`."""
+        found = self.numbered(since)
         found.sort(key=lambda each: each["time_ms"])  # stable: what was asked for comes first
         return found
+
+    def numbered(self, since: int = 0) -> list[dict[str, Any]]:
+        """The kept events with numbers above `since`, in the order of these."""
+        found = list(takewhile(lambda each: each["number"] > since, reversed(self._entries)))
+        found.reverse()
+        return found
+
+    @property
+    def feed(self) -> Feed:
+        """New events as they come."""
+        if self._feed is None:
+            from kwire.backends.events.feed import Feed
+
+            self._feed = Feed(self)
+        return self._feed
 
 
 def _asked_at() -> tuple[str, int, str] | None:
@@ -121,4 +164,5 @@ def to_event(found: dict[str, Any]) -> Event:
         found["level"],
         found["message"],
         found["fields"],
+        found["words"],
     )

@@ -231,7 +231,7 @@ class Event:
     """Something that a node has reported, or that was asked of the cluster."""
 
     number: int
-    """Rises with each event that was collected: `events(after=…)`."""
+    """Rises with each event that was collected: `events(since=…)`."""
     time_ms: int
     """Unix milliseconds, of the node's clock when it happened."""
     node: int | None
@@ -241,8 +241,11 @@ class Event:
     level: str
     """info, warning or error."""
     text: str
+    """As the log has it."""
     fields: dict[str, Any]
     """Names and values."""
+    words: str
+    """In a few words: "orders-0: broker 2 leads in epoch 5"."""
 
     def __str__(self) -> str:
         where = "" if self.node is None else f"node {self.node}: "

@@ -1,8 +1,8 @@
 """Handlers of a cluster's control API (`kwire up`), one per route, on top of `kwire.aio.Cluster`.
 
 Each handler takes the cluster and the values of its route (`routes.py`), and returns a JSON object.
-`contents_api.py` has those about topics, records, groups, transactions and clients. Left out:
-snapshots, a stream of events, a web page.
+`contents_api.py` has those about topics, records, groups, transactions and clients, `live/` those whose
+answers are no JSON objects.
 """
 
 from __future__ import annotations
@@ -136,18 +136,6 @@ async def heal(cluster: Cluster, a: Ids | None, b: Ids | None) -> dict[str, Any]
         await cluster.network.heal(a, b)
     after = await network(cluster)
     return {kind: [each for each in before[kind] if each not in after[kind]] for kind in before}
-
-
-async def events(
-    cluster: Cluster, after: int | None, name: str | None, topic: str | None, broker: int | None
-) -> dict[str, Any]:
-    """The newest events of the cluster, those with numbers above `after`."""
-    from kwire.server.event_history import matching
-
-    history = cluster.inside.events
-    await history.collect()
-    found = list(matching(history.objects(after or 0), name, topic, broker))
-    return {"events": found, "dropped": history.dropped}
 
 
 async def failures(cluster: Cluster) -> dict[str, Any]:

@@ -210,7 +210,7 @@ def follow_events(url: str, body: dict[str, Any], write: Callable[[str], object]
             write(line)
         if events["events"]:
             last = max(each["number"] for each in events["events"])  # they are in the order of time
-            body = {**body, "after": last}
+            body = {**body, "since": last}
         time.sleep(_FOLLOW_SECONDS)
 
 

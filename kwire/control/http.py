@@ -1,12 +1,13 @@
 """Serves the control API (`routes.py`) as JSON over HTTP/1.1: h11 over asyncio's streams.
 
-Kafka has no counterpart. Loaded with the first connection; until then the control API is a bound
-socket.
+An answer may also be a text of another type, or a stream (`live/answers.py`). Kafka has no counterpart. Loaded
+with the first connection; until then the control API is a bound socket.
 
 Invariants: request heads are limited to `MAX_HEAD_BYTES`, bodies to `MAX_BODY_BYTES`, reading a
 request to `READ_SECONDS`, reading on after a refusal to `LINGER_SECONDS`; every exception of a
 handler becomes an answer; requests from web pages (those with an Origin header) are refused, those
-to a name that may be anybody's (`hosts.py`), and those without the token if there is one (`token.py`).
+to a name that may be anybody's (`hosts.py`), and those without the token if there is one (`token.py`);
+a stream whose client does not read has one part in memory, and ends at once with the API.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ import h11
 from kwire.control import TOKEN
 from kwire.control.errors import ControlError
 from kwire.control.hosts import ALLOWED, host_name
+from kwire.control.live.answers import Stream, Text
 from kwire.control.token import shows
 from kwire.server.connection_log import TLS, Repetitions, foreign_protocol
 from kwire.server.events import NodeEvent
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from kwire.control.live.answers import Headers
     from kwire.control.routes import Handler
 
 _log = logging.getLogger(__name__)
@@ -61,12 +64,23 @@ async def serve_connection(
             pass
     except (OSError, TimeoutError):
         return
+    except asyncio.CancelledError:  # the API is closed
+        _close_now(writer)
+        raise
     finally:
         with suppress(OSError, TimeoutError):
             await asyncio.wait_for(_discard_rest(reader, writer), LINGER_SECONDS)
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
+
+
+def _close_now(writer: asyncio.StreamWriter) -> None:
+    """Close a connection without waiting for its client to read what is left."""
+    transport = writer.transport
+    if transport.get_write_buffer_size():
+        transport.abort()
+    writer.close()
 
 
 async def _discard_rest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -120,7 +134,10 @@ class _Connection:
         try:
             self._check_host(found[0])
             self._check_token(found[0])
-            return await self._write(200, await handler(*_parse_request(*found)))
+            answer = await handler(*_parse_request(*found))
+            if isinstance(answer, Stream):
+                return await self._stream(answer)
+            return await self._write(200, answer)
         except ControlError as error:
             return await self._refuse(error)
 
@@ -191,8 +208,12 @@ class _Connection:
         http = self._http
         if http.our_state not in (h11.IDLE, h11.SEND_RESPONSE) or self._writer.is_closing():
             return False
-        body = json.dumps(found, indent=1).encode() + b"\n"
-        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        media_type, body = "application/json", b""
+        if isinstance(found, Text):
+            media_type, body = found.media_type, found.body
+        else:
+            body = json.dumps(found, indent=1).encode() + b"\n"
+        headers = [("Content-Type", media_type), ("Content-Length", str(len(body)))]
         if allow:
             headers.append(("Allow", ", ".join(allow)))
         if status == HTTPStatus.UNAUTHORIZED:
@@ -213,9 +234,40 @@ class _Connection:
         http.start_next_cycle()
         return True
 
+    async def _stream(self, stream: Stream) -> bool:
+        """Write a stream until its client ends the connection; False, as it is the last answer of it."""
+        headers = [("Content-Type", stream.media_type), ("Cache-Control", "no-store")]
+        headers.append(("Connection", "close"))
+        head = h11.Response(status_code=200, headers=headers, reason=b"OK")
+        self._writer.write(self._http.send(head) or b"")
+        loop = asyncio.get_running_loop()
+        both = loop.create_task(self._write_parts(stream)), loop.create_task(self._until_gone())
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+            if not self._writer.is_closing() and not self._writer.transport.get_write_buffer_size():
+                self._writer.write(self._http.send(h11.EndOfMessage()) or b"")
+            _close_now(self._writer)
+        return False
 
-def _parse_request(request: h11.Request, body: bytes) -> tuple[str, str, dict[str, Any]]:
-    """Method, path with query, and the JSON object of the body. ControlError."""
+    async def _write_parts(self, stream: Stream) -> None:
+        async with aclosing(stream.parts) as parts:
+            async for part in parts:
+                self._writer.write(self._http.send(h11.Data(data=part)) or b"")
+                await self._writer.drain()
+                await asyncio.sleep(0)  # the nodes' turn, however much there is to write
+
+    async def _until_gone(self) -> None:
+        """Read until the client ends the connection; it has nothing to say any more."""
+        while await self._reader.read(_READ_BYTES):
+            pass
+
+
+def _parse_request(request: h11.Request, body: bytes) -> tuple[str, str, dict[str, Any], Headers]:
+    """Method, path with query, the JSON object of the body, and the headers. ControlError."""
     if any(name == b"origin" for name, _ in request.headers):
         raise ControlError(403, "web pages cannot use the control API")
     try:
@@ -223,7 +275,11 @@ def _parse_request(request: h11.Request, body: bytes) -> tuple[str, str, dict[st
     except ValueError as error:  # http://[x
         raise ControlError(400, f"no HTTP: {error}") from None
     path = f"{target.path}?{target.query}" if target.query else target.path
-    return request.method.decode(), path, _parse_body(body)
+    headers: dict[str, str] = {}
+    for raw_name, value in request.headers:
+        key, text = raw_name.decode("latin-1"), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return request.method.decode(), path, _parse_body(body), headers
 
 
 def _parse_body(body: bytes) -> dict[str, Any]:

@@ -169,15 +169,15 @@ def failures(control: NodeControl) -> dict[str, Any]:
 
 
 def events(
-    control: NodeControl, after: int | None, name: str | None, topic: str | None, broker: int | None
+    control: NodeControl, since: int | None, name: str | None, topic: str | None, broker: int | None
 ) -> dict[str, Any]:
-    """The newest events of each node, those with numbers above `after`."""
+    """The newest events of each node, those with numbers above `since`."""
     from kwire.server.event_history import matching
 
     found: list[dict[str, Any]] = []
     dropped = 0
     for node in control.nodes():
-        more, lost = node.node.events.since(after or 0)
+        more, lost = node.node.events.since(since or 0)
         found += more
         dropped += lost
     return {"events": list(matching(found, name, topic, broker)), "dropped": dropped}

@@ -21,11 +21,22 @@ _MAX_NUMBER_DIGITS = 1000
 class Route:
     """A row of the table: a request, and the functions that answer it.
 
-    For a cluster (`kwire up`): `cluster(aio.Cluster, …)`, a coroutine function. For the nodes in a
+    For a cluster (`kwire up`): `cluster(aio.Cluster, …)`, a coroutine function, and `stream(aio.Cluster,
+    headers, …)` for clients that accept a stream of events. For the nodes in a
     process: `nodes(NodeControl, …)`, or, as one step of the broker or the controller in there,
     `broker(Broker, …)` and `controller(ControllerNode, …)`. … are the values of path and fields."""
 
-    __slots__ = ("_items", "broker", "cluster", "controller", "fields", "method", "nodes", "path")
+    __slots__ = (
+        "_items",
+        "broker",
+        "cluster",
+        "controller",
+        "fields",
+        "method",
+        "nodes",
+        "path",
+        "stream",
+    )
 
     def __init__(
         self,
@@ -33,6 +44,7 @@ class Route:
         path: str,
         *fields: str,
         cluster: Callable[..., Any] | None = None,
+        stream: Callable[..., Any] | None = None,
         nodes: Callable[..., Any] | None = None,
         broker: Callable[..., Any] | None = None,
         controller: Callable[..., Any] | None = None,
@@ -42,6 +54,7 @@ class Route:
         self._items = [_pattern(item) for item in path[1:].split("/")]
         self.fields = [_field(text) for text in fields]
         self.cluster = cluster
+        self.stream = stream
         self.nodes = nodes
         self.broker = broker
         self.controller = controller

@@ -20,6 +20,8 @@ from kwire.control import node_files as of_nodes_files
 from kwire.control import snapshots_api as of_snapshots
 from kwire.control.clock import api as of_clock
 from kwire.control.errors import ControlError, error_of
+from kwire.control.live import events as of_events
+from kwire.control.live.answers import EVENT_STREAM, NO_HEADERS, accepts
 from kwire.control.route import Route, find_route
 
 TYPE_CHECKING = False
@@ -28,10 +30,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.aio import Cluster
+    from kwire.control.live.answers import Headers
     from kwire.control.node_api import NodeControl
 
-    Handler = Callable[[str, str, dict[str, Any]], Awaitable[Any]]
-    """Method, path with query, and body of a request; returns the JSON object of the answer.
+    Handler = Callable[[str, str, dict[str, Any], Headers], Awaitable[Any]]
+    """Method, path with query, body and headers of a request; returns the JSON object of the answer, or one of
+    `live/answers.py`.
 
     ControlError."""
 
@@ -40,7 +44,7 @@ _VERBS = "{verb:kill|stop|start|pause|resume}"
 _PARTITION = "/v1/topics/{topic}/partitions/{n:int}"
 _COMPACTION = "/v1/topics/{topic}/compact"
 _ELECTION = ("topic:text", "partition:int", "leader:int?", "unclean:bool?")
-_EVENTS = ("after:int?", "name:event?", "topic:text?", "broker:int?")
+_EVENTS = ("since:int?", "name:event?", "topic:text?", "broker:int?")
 _TOPIC = (
     *("name:text", "partitions:int?", "replication_factor:int?"),
     *("config:object?", "assignment:list?"),
@@ -162,7 +166,14 @@ ROUTES = (
     ),
     Route("DELETE", "/v1/requests", cluster=of_contents.forget, nodes=of_nodes_clients.forget),
     Route("GET", "/v1/report", cluster=of_cluster.report),
-    Route("GET", "/v1/events", *_EVENTS, cluster=of_cluster.events, nodes=of_nodes.events),
+    Route(
+        "GET",
+        "/v1/events",
+        *_EVENTS,
+        cluster=of_events.events,
+        stream=of_events.stream,
+        nodes=of_nodes.events,
+    ),
     Route("GET", "/v1/leftovers", nodes=of_clients.leftovers),
     Route("POST", "/v1/leftovers", broker=of_clients.set_clients_aside),
     Route("GET", "/v1/status", nodes=of_nodes.status),
@@ -176,13 +187,18 @@ OF_CLUSTER = tuple(route for route in ROUTES if route.cluster)
 OF_NODES = tuple(route for route in ROUTES if route.nodes or route.broker or route.controller)
 
 
-async def ask_cluster(cluster: Cluster, method: str, path: str, body: dict[str, Any]) -> Any:
+async def ask_cluster(
+    cluster: Cluster, method: str, path: str, body: dict[str, Any], headers: Headers = NO_HEADERS
+) -> Any:
     """Answer a request about a cluster. ControlError."""
     try:
         path, _, query = path.partition("?")
         route, items = find_route(OF_CLUSTER, method, path)
+        values = route.values(items, body, query)
+        if route.stream is not None and accepts(headers, EVENT_STREAM):
+            return await route.stream(cluster, headers, *values)
         assert route.cluster is not None
-        return await route.cluster(cluster, *route.values(items, body, query))
+        return await route.cluster(cluster, *values)
     except Exception as error:
         raise error_of(error, f"{method} {path}") from None
 
@@ -205,8 +221,8 @@ def ask_nodes(control: NodeControl, method: str, path: str, body: dict[str, Any]
 def cluster_handler(cluster: Cluster) -> Handler:
     """The handler of a cluster's control API."""
 
-    async def handle(method: str, path: str, body: dict[str, Any]) -> Any:
-        return await ask_cluster(cluster, method, path, body)
+    async def handle(method: str, path: str, body: dict[str, Any], headers: Headers) -> Any:
+        return await ask_cluster(cluster, method, path, body, headers)
 
     return handle
 
@@ -214,7 +230,7 @@ def cluster_handler(cluster: Cluster) -> Handler:
 def node_handler(control: NodeControl) -> Handler:
     """The handler of the control API of the nodes in this process."""
 
-    async def handle(method: str, path: str, body: dict[str, Any]) -> Any:
+    async def handle(method: str, path: str, body: dict[str, Any], _: Headers) -> Any:
         try:
             return ask_nodes(control, method, path, body)
         except ControlError as error:

@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
 
 def write(events: Iterable[Event], path: str | Path) -> int:
-    """Append events (`cluster.events(after=…)`) to a file, a line each, as `--log-json` writes them.
+    """Append events (`cluster.events(since=…)`) to a file, a line each, as `--log-json` writes them.
 
     Returns the largest number among them, 0 without any: what to ask for the later ones with. OSError."""
     last = 0

@@ -45,16 +45,16 @@ class NodeEvents:
             self._next += 1
         write(effect, self._node_id, self._name)
 
-    def since(self, after: int = 0) -> tuple[list[dict[str, Any]], int]:
-        """The kept events with numbers above `after` as JSON objects, oldest first; and how many
-        between `after` and the first of them are not kept any more."""
-        number = self._next - len(self._entries)
-        dropped = max(0, number - max(after + 1, self._first))
-        found = []
-        for each in self._entries:
-            if number > after:
-                found.append(event_object(each, self._node_id, number))
-            number += 1
+    def since(self, number: int = 0) -> tuple[list[dict[str, Any]], int]:
+        """The kept events with numbers above `number` as JSON objects, oldest first; and how many
+        between it and the first of them are not kept any more."""
+        first = self._next - len(self._entries)
+        dropped = max(0, first - max(number + 1, self._first))
+        found = [
+            event_object(each, self._node_id, own)
+            for own, each in enumerate(self._entries, first)
+            if own > number
+        ]
         return found, dropped
 
 

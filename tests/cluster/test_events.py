@@ -38,7 +38,7 @@ def test_events_of_nodes_that_have_ended_are_kept_and_in_order(isolation: str) -
         assert "kill broker 1" in str(cluster.events("KILL_REQUESTED")[0])
         last = max(each.number for each in cluster.events())
         cluster.network.heal()
-        assert [each.name for each in cluster.events(after=last)] == ["HEAL_REQUESTED"]
+        assert [each.name for each in cluster.events(since=last)] == ["HEAL_REQUESTED"]
 
 
 def test_an_event_is_listed_once_however_often_it_is_asked_for() -> None:
@@ -68,7 +68,7 @@ def test_the_newest_events_are_kept_and_the_others_counted(
         events.log(NodeEvent.RESET_REQUESTED)
     assert [each["number"] for each in events.objects()] == [3, 4, 5]
     assert events.dropped == 2
-    assert [each["number"] for each in events.objects(after=4)] == [5]
+    assert [each["number"] for each in events.objects(since=4)] == [5]
 
 
 def test_events_by_the_control_api() -> None:

@@ -219,7 +219,7 @@ def test_a_fork_has_its_own_life() -> None:
             assert [each.value for each in other.records("t")] == [b"a", b"b"]
             assert cluster.topics() == {"t": 1} and other.topics() == {"t": 1, "u": 3}
             assert [each.value for each in cluster.records("t")] == [b"a"]
-        assert [each.name for each in cluster.events(after=number)] == ["SNAPSHOT_SAVED"]
+        assert [each.name for each in cluster.events(since=number)] == ["SNAPSHOT_SAVED"]
         assert cluster.partition("t", 0).leader_epoch == 0
         assert cluster.snapshots() == []
         base = cluster.snapshot()

@@ -76,7 +76,7 @@ def test_what_a_cluster_tells_is_written_and_read(tmp_path: Path) -> None:
         cluster.broker(leader).kill()
         cluster.wait_for(lambda each: any(e.name == "LEADER_ELECTED" for e in each.events()))
         events = cluster.events()
-        event_lines.write(cluster.events(after=last), path)
+        event_lines.write(cluster.events(since=last), path)
     rows = read(path)
     assert [(row["event"], row["message"]) for row in rows] == [
         (each.name, each.text) for each in events

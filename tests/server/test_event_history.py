@@ -93,4 +93,4 @@ def test_a_node_lists_its_events(tmp_path: Path, isolation: str) -> None:
         assert names[0] == "CONTROLLER_ELECTED" and "BROKER_REGISTERED" in names
         assert found["dropped"] == 0 and {each["node"] for each in found["events"]} == {1000}
         last = found["events"][-1]["number"]
-        assert cluster.run(controller.ask("GET", "/v1/events", {"after": last}))["events"] == []
+        assert cluster.run(controller.ask("GET", "/v1/events", {"since": last}))["events"] == []
