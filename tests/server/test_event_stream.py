@@ -150,21 +150,20 @@ def test_a_reader_that_does_not_read_holds_up_nobody_and_learns_what_it_has_miss
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "KEPT", 500)
-    with served(tmp_path) as api:
-        with reader(api, buffer=4096) as slow, reader(api) as quick:
-            for _ in range(40):  # 4 MB, more than the system keeps for a connection
-                api.log(400)
-                number = api.history.number
-                quick.until(lambda e, number=number: e["number"] == number)
-            seen, missed, last = 0, 0, 0
-            while last < number:
-                event = slow.next()
-                if event["event"] == "missed":
-                    missed += json.loads(event["data"])["missed"]
-                else:
-                    seen += 1
-                last = int(event["id"])
-            assert missed and seen + missed == number
+    with served(tmp_path) as api, reader(api, buffer=4096) as slow, reader(api) as quick:
+        for _ in range(40):  # 4 MB, more than the system keeps for a connection
+            api.log(400)
+            number = api.history.number
+            quick.until(lambda e, number=number: e["number"] == number)
+        seen, missed, last = 0, 0, 0
+        while last < number:
+            event = slow.next()
+            if event["event"] == "missed":
+                missed += json.loads(event["data"])["missed"]
+            else:
+                seen += 1
+            last = int(event["id"])
+        assert missed and seen + missed == number
 
 
 def test_the_api_closes_at_once_whoever_reads(tmp_path: Path) -> None:
