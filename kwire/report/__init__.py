@@ -6,4 +6,5 @@
 __all__ = [
     "files",
     "model",
+    "words",
 ]
