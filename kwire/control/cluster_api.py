@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 async def health(_: Cluster) -> dict[str, Any]:
+    """Whether the control API answers."""
     return {"status": "ok"}
 
 
@@ -118,12 +119,14 @@ async def network(cluster: Cluster) -> dict[str, Any]:
 
 
 async def cut(cluster: Cluster, a: Ids, b: Ids) -> dict[str, Any]:
+    """Cut the links between these nodes; clients still reach all of them."""
     with _unknown_node():
         await cluster.network.cut(a, b)
     return {}
 
 
 async def delay(cluster: Cluster, a: Ids, b: Ids, milliseconds: float) -> dict[str, Any]:
+    """Delay each request and each answer between these nodes."""
     with _unknown_node():
         await cluster.network.delay(a, b, milliseconds)
     return {}
@@ -151,6 +154,7 @@ async def report(cluster: Cluster) -> dict[str, Any]:
 
 
 async def reset(cluster: Cluster, keep_clients: bool | None) -> dict[str, Any]:
+    """Go back to a new cluster: all nodes up, no topics, no groups."""
     await cluster.reset(keep_clients=bool(keep_clients))
     return {}
 

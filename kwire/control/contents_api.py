@@ -26,6 +26,7 @@ _TEXT, _BASE64 = "text", "base64"
 
 
 async def topics(cluster: Cluster, internal: bool | None) -> dict[str, Any]:
+    """The topics, and how many partitions each has."""
     return {"topics": await cluster.topics(internal=bool(internal))}
 
 
@@ -63,6 +64,7 @@ async def create_topic(
 
 
 async def delete_topic(cluster: Cluster, name: str) -> dict[str, Any]:
+    """Delete a topic; return when it is gone."""
     await cluster.delete_topic(name)
     return {}
 
@@ -170,6 +172,7 @@ def _bytes(what: str, given: Any, encoding: str | None) -> bytes | None:
 
 
 async def groups(cluster: Cluster) -> dict[str, Any]:
+    """The ids of all consumer groups."""
     return {"groups": await cluster.groups()}
 
 
@@ -201,6 +204,7 @@ def _group_to_json(found: Group) -> dict[str, Any]:
 
 
 async def transactions(cluster: Cluster) -> dict[str, Any]:
+    """All transactional ids, with their transactions."""
     return {"transactions": [_transaction_to_json(each) for each in await cluster.transactions()]}
 
 
@@ -242,5 +246,6 @@ async def requests(
 
 
 async def forget(cluster: Cluster) -> dict[str, Any]:
+    """Forget the requests that are kept."""
     await cluster.inside.requests.forget()
     return {}

@@ -49,6 +49,7 @@ async def listed(cluster: Cluster) -> dict[str, Any]:
 
 
 async def one(cluster: Cluster, fault_id: str) -> dict[str, Any]:
+    """A fault that is set, with what it has hit."""
     return await _to_json(_find(cluster, fault_id))
 
 

@@ -132,6 +132,7 @@ def step(node: ControlledNode, action: Callable[[Any], Any]) -> Any:
 
 
 def health(_: NodeControl) -> dict[str, Any]:
+    """Whether the control API answers."""
     return {"status": "ok"}
 
 
@@ -207,12 +208,14 @@ def network(control: NodeControl) -> dict[str, Any]:
 
 
 def cut(control: NodeControl, a: Ids, b: Ids) -> dict[str, Any]:
+    """Cut the links from these nodes to those on the other side."""
     control.known_rules()
     event(_log, NodeEvent.CUT_REQUESTED, nodes=sorted(_as_set(a)), others=sorted(_as_set(b)))
     return _add_rules(control, a, b, None)
 
 
 def delay(control: NodeControl, a: Ids, b: Ids, milliseconds: float) -> dict[str, Any]:
+    """Delay the links from these nodes to those on the other side."""
     from kwire.server.link_rules import checked_delay_ms
 
     control.known_rules()

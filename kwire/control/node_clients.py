@@ -75,6 +75,7 @@ def _clients(node: ControlledNode, _: Broker) -> list[dict[str, Any]]:
 
 
 def forget(control: NodeControl) -> dict[str, Any]:
+    """Forget the requests that are kept."""
     for node in control.nodes():
         if not node.is_controller:
             recent = node.core.sessions.recent

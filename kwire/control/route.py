@@ -59,6 +59,10 @@ class Route:
         self.broker = broker
         self.controller = controller
 
+    def parameters(self) -> list[tuple[str, str]]:
+        """The parameters of the path: name and kind ("": any text)."""
+        return [(name, kind) for name, kind in self._items if kind is not None]
+
     def matches(self, items: Sequence[str]) -> bool:
         """Whether a path of these items belongs to this route; numbers are not checked yet."""
         if len(items) != len(self._items):

@@ -70,6 +70,26 @@ def list_requests_of_nodes(_: NodeControl) -> dict[str, Any]:
     return _listed(OF_NODES)
 
 
+async def document_of_cluster(_: Cluster) -> dict[str, Any]:
+    """The OpenAPI document of a cluster's control API."""
+    from kwire.control.openapi.document import document
+
+    return document(OF_CLUSTER, [_handler(route.cluster) for route in OF_CLUSTER])
+
+
+def document_of_nodes(_: NodeControl) -> dict[str, Any]:
+    """The OpenAPI document of the control API of these nodes."""
+    from kwire.control.openapi.document import document
+
+    handlers = [_handler(route.nodes or route.controller or route.broker) for route in OF_NODES]
+    return document(OF_NODES, handlers)
+
+
+def _handler(found: Callable[..., Any] | None) -> Callable[..., Any]:
+    assert found is not None
+    return found
+
+
 def _listed(routes: tuple[Route, ...]) -> dict[str, Any]:
     from kwire import __version__
 
@@ -88,6 +108,7 @@ def _listed(routes: tuple[Route, ...]) -> dict[str, Any]:
 ROUTES = (
     Route("GET", "/", cluster=list_requests_of_cluster, nodes=list_requests_of_nodes),
     Route("GET", "/v1", cluster=list_requests_of_cluster, nodes=list_requests_of_nodes),
+    Route("GET", "/v1/openapi.json", cluster=document_of_cluster, nodes=document_of_nodes),
     Route("GET", "/healthz", cluster=of_cluster.health, nodes=of_nodes.health),
     Route("GET", "/v1/cluster", cluster=of_cluster.describe, nodes=of_nodes.describe),
     Route("POST", f"/v1/brokers/{{id:int}}/{_VERBS}", cluster=of_cluster.change_broker),

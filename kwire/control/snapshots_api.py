@@ -27,6 +27,7 @@ async def listed(cluster: Cluster) -> dict[str, Any]:
 
 
 async def one(cluster: Cluster, name: str) -> dict[str, Any]:
+    """A snapshot that is kept."""
     return (await _find(cluster, name)).to_json()
 
 

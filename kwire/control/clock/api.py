@@ -43,11 +43,13 @@ async def advance(cluster: Cluster, *amounts: float | None) -> dict[str, Any]:
 
 
 async def freeze(cluster: Cluster) -> dict[str, Any]:
+    """Let time stand still at all nodes."""
     await cluster.clock.freeze()
     return cluster.clock.to_json()
 
 
 async def resume(cluster: Cluster) -> dict[str, Any]:
+    """Let time go on after a freeze."""
     await cluster.clock.resume()
     return cluster.clock.to_json()
 
