@@ -14,6 +14,7 @@ from kwire import errors
 from kwire.backends.options import check_name, check_number, known, kwire_errors, unknown_topic
 from kwire.backends.waiting import check_seconds
 from kwire.control.known import API, EVENT
+from kwire.protocol.varint import INT64_MAX
 from kwire.replication.core.types import NO_LEADER
 
 TYPE_CHECKING = False
@@ -144,6 +145,8 @@ class Contents:
         for what, number in numbers.items():
             if number is not None:
                 check_number(what, number)
+                if abs(number) > INT64_MAX:
+                    raise errors.ConfigurationError(f"{what}: out of range")
                 if number < 0:
                     raise errors.ConfigurationError(
                         f"{what}: expected a number from 0, not {number}"
@@ -178,6 +181,8 @@ class Contents:
         for what, number in {"partition": partition, "timestamp": timestamp}.items():
             if number is not None:
                 check_number(what, number)
+                if abs(number) > INT64_MAX:
+                    raise errors.ConfigurationError(f"{what}: out of range")
         if timestamp is None:
             timestamp = self.clock.moved_ms
         admin = self._backend.admin
@@ -335,5 +340,10 @@ def _headers(given: Headers) -> list[tuple[str, bytes | None]]:
     for item in given.items() if isinstance(given, Mapping) else given:
         if not isinstance(item, list | tuple) or len(item) != 2 or not isinstance(item[0], str):
             raise errors.ConfigurationError(f"headers: expected (name, value), not {item!r}")
+        try:
+            item[0].encode()
+        except UnicodeEncodeError:
+            text = f"headers: the name {item[0]!r} is not valid Unicode"
+            raise errors.ConfigurationError(text) from None
         found.append((item[0], _data(f"header {item[0]}", item[1])))
     return found

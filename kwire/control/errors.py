@@ -58,6 +58,8 @@ def error_of(error: Exception, request: str) -> ControlError:
 
     if isinstance(error, ControlError):
         return error
+    if isinstance(error, RecursionError):
+        return ControlError(400, "the body is nested too deeply")
     if isinstance(error, KafkaError):
         code = error.code.name
         return ControlError(_STATUS_OF_KAFKA.get(code, 409), error.message or code, code)

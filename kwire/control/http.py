@@ -3,11 +3,12 @@
 An answer may also be a text of another type, or a stream (`live/answers.py`). Kafka has no counterpart. Loaded
 with the first connection; until then the control API is a bound socket.
 
-Invariants: request heads are limited to `MAX_HEAD_BYTES`, bodies to `MAX_BODY_BYTES`, reading a
-request to `READ_SECONDS`, reading on after a refusal to `LINGER_SECONDS`; every exception of a
-handler becomes an answer; requests from web pages (those with an Origin header) are refused, those
-to a name that may be anybody's (`hosts.py`), and those without the token if there is one (`token.py`);
-a stream whose client does not read has one part in memory, and ends at once with the API.
+Invariants: request heads are limited to `MAX_HEAD_BYTES`, bodies to `MAX_BODY_BYTES`, reading a request to
+`READ_SECONDS`, reading on after a refusal to `LINGER_SECONDS`; of the connections that wait for a request, or for the
+rest of one, the oldest is closed when they are more than `MAX_WAITING`; every exception of a handler becomes an answer,
+an error is one line of JSON; requests from web pages (those with an Origin header) are refused, those to a name that
+may be anybody's (`hosts.py`), and those without the token if there is one (`token.py`); a stream whose client does not
+read has one part in memory, and ends at once with the API.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import json
 import logging
 from contextlib import aclosing, suppress
 from http import HTTPStatus
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import h11
 
@@ -47,7 +48,25 @@ MAX_BODY_BYTES = 64 << 10
 READ_SECONDS = 30.0
 LINGER_SECONDS = 2.0
 LINGER_BYTES = 16 << 20
+MAX_WAITING = 250
 _READ_BYTES = 16 << 10
+
+
+class Waiting:
+    """The connections of a control API that wait for a request, or for the rest of one: the oldest gives way."""
+
+    def __init__(self) -> None:
+        self._writers: dict[asyncio.StreamWriter, None] = {}
+
+    def add(self, writer: asyncio.StreamWriter) -> None:
+        self._writers[writer] = None
+        if len(self._writers) > MAX_WAITING:
+            oldest = next(iter(self._writers))
+            del self._writers[oldest]
+            oldest.transport.abort()
+
+    def remove(self, writer: asyncio.StreamWriter) -> None:
+        self._writers.pop(writer, None)
 
 
 async def serve_connection(
@@ -55,13 +74,14 @@ async def serve_connection(
     writer: asyncio.StreamWriter,
     handler: Handler,
     is_own_name: Callable[[str], bool],
-    token: str | None = None,
+    token: str | None,
+    waiting: Waiting,
 ) -> None:
     """Answer the requests of one connection until it ends. `is_own_name`: `hosts.Hosts.has`."""
-    connection = _Connection(reader, writer, is_own_name, token)
+    connection = _Connection(reader, writer, is_own_name, token, waiting)
     try:
         while await connection.answer_one(handler):
-            pass
+            await asyncio.sleep(0)  # requests that have arrived together keep no broker waiting
     except (OSError, TimeoutError):
         return
     except asyncio.CancelledError:  # the API is closed
@@ -110,8 +130,10 @@ class _Connection:
         writer: asyncio.StreamWriter,
         is_own_name: Callable[[str], bool],
         token: str | None,
+        waiting: Waiting,
     ) -> None:
         self._reader, self._writer = reader, writer
+        self._waiting = waiting
         self._is_own_name = is_own_name
         self._token = token
         self._peer = _peer(writer)
@@ -123,12 +145,15 @@ class _Connection:
         """Read one request and answer it; False after the last one.
 
         OSError, TimeoutError: the connection ends."""
+        self._waiting.add(self._writer)
         try:
             found = await asyncio.wait_for(self._read(), READ_SECONDS)
         except h11.RemoteProtocolError as error:
             return await self._refuse(self._no_http(error))
         except ControlError as error:
             return await self._refuse(error)
+        finally:
+            self._waiting.remove(self._writer)
         if found is None:
             return False
         try:
@@ -147,6 +172,10 @@ class _Connection:
         ControlError (403)."""
         host = next((value for name, value in request.headers if name == b"host"), b"")
         name = host_name(host.decode("latin-1"))
+        if not request.target.startswith(b"/"):
+            name = (
+                _split(request).hostname or name
+            )  # of an absolute target it counts (RFC 9112 §3.2.2)
         if name and not self._is_own_name(name):
             text = f"the control API does not go by the name {name[:100]}; {ALLOWED} lets it"
             raise ControlError(403, text)
@@ -167,11 +196,14 @@ class _Connection:
         if not isinstance(request, h11.Request):
             return None
         self._is_head = request.method == b"HEAD"
+        lengths = [value for name, value in request.headers if name == b"content-length"]
+        if lengths and int(lengths[0]) > MAX_BODY_BYTES:
+            raise _too_large()
         body = bytearray()
         while isinstance(event := await self._next_event(), h11.Data):
             body += event.data
             if len(body) > MAX_BODY_BYTES:
-                raise ControlError(413, f"a body of more than {MAX_BODY_BYTES} bytes")
+                raise _too_large()
         return request, bytes(body)
 
     async def _next_event(self) -> object:
@@ -212,7 +244,8 @@ class _Connection:
         if isinstance(found, Text):
             media_type, body = found.media_type, found.body
         else:
-            body = json.dumps(found, indent=1).encode() + b"\n"
+            indent = 1 if status == HTTPStatus.OK else None
+            body = json.dumps(found, indent=indent).encode() + b"\n"
         headers = [("Content-Type", media_type), ("Content-Length", str(len(body)))]
         if allow:
             headers.append(("Allow", ", ".join(allow)))
@@ -270,10 +303,7 @@ def _parse_request(request: h11.Request, body: bytes) -> tuple[str, str, dict[st
     """Method, path with query, the JSON object of the body, and the headers. ControlError."""
     if any(name == b"origin" for name, _ in request.headers):
         raise ControlError(403, "web pages cannot use the control API")
-    try:
-        target = urlsplit(request.target.decode("latin-1"))
-    except ValueError as error:  # http://[x
-        raise ControlError(400, f"no HTTP: {error}") from None
+    target = _split(request)
     path = f"{target.path}?{target.query}" if target.query else target.path
     headers: dict[str, str] = {}
     for raw_name, value in request.headers:
@@ -282,13 +312,33 @@ def _parse_request(request: h11.Request, body: bytes) -> tuple[str, str, dict[st
     return request.method.decode(), path, _parse_body(body), headers
 
 
+def _split(request: h11.Request) -> SplitResult:
+    """The parts of a request's target. ControlError."""
+    text = request.target.decode("latin-1")
+    try:
+        found = urlsplit(f"http://kwire{text}" if text.startswith("/") else text)
+        _ = found.port  # ValueError for one that is no number
+    except ValueError as error:  # http://[x
+        raise ControlError(400, f"no HTTP: {error}") from None
+    return found
+
+
 def _parse_body(body: bytes) -> dict[str, Any]:
     if not body.strip():
         return {}
     try:
-        found = json.loads(body)
+        found = json.loads(body, parse_constant=_no_number)
     except (ValueError, RecursionError):
         raise ControlError(400, "the body is no JSON") from None
     if not isinstance(found, dict):
         raise ControlError(400, "expected a JSON object as body")
     return found
+
+
+def _too_large() -> ControlError:
+    return ControlError(413, f"a body of more than {MAX_BODY_BYTES} bytes")
+
+
+def _no_number(text: str) -> float:
+    """Refuse NaN and the infinities, which Python would read (RFC 8259 §6)."""
+    raise ValueError(text)

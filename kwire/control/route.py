@@ -7,6 +7,9 @@ it comes in the body, a JSON object, or as text in the query. `routes.py` has th
 
 from __future__ import annotations
 
+from math import isfinite
+from reprlib import repr as shortened  # bounded in depth and length, whatever was sent
+
 from kwire.control.errors import ControlError
 from kwire.server.link_rules import checked_node_id
 
@@ -87,7 +90,8 @@ class Route:
         names = [name for name, _, _ in self.fields]
         unknown = sorted(body.keys() - set(names))
         if unknown:
-            raise ControlError(400, f"expected {', '.join(names) or 'no keys'}, not {unknown[0]!r}")
+            expected = ", ".join(names) or "no keys"
+            raise ControlError(400, f"expected {expected}, not {shortened(unknown[0])}")
         for name, kind, is_optional in self.fields:
             value = body.get(name)
             if name not in body and not is_optional:
@@ -95,7 +99,7 @@ class Route:
             if not (value is None and is_optional):
                 expected, is_valid = _KINDS[kind]
                 if not is_valid(value):
-                    raise ControlError(400, f"{name}: expected {expected}, not {value!r}")
+                    raise ControlError(400, f"{name}: expected {expected}, not {shortened(value)}")
                 if kind in _NAMES and value is not None:
                     value = _known(name, _NAMES[kind], value)
             found.append(value)
@@ -123,9 +127,12 @@ def _parsed(text: str, kind: str) -> Any:
     if kind == "ids" and "," in text:
         return [_parsed(each, kind) for each in text.split(",")]
     try:
-        return _number(text) if kind != "number" else float(text)
+        if kind != "number":
+            return _number(text)
+        found = float(text)
     except (ControlError, ValueError):
         return text
+    return found if isfinite(found) else text
 
 
 def find_route(routes: Sequence[Route], method: str, path: str) -> tuple[Route, list[str]]:
@@ -198,6 +205,10 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_number(value: Any) -> bool:
+    return _is_int(value) or (isinstance(value, float) and isfinite(value))
+
+
 def _is_ids(value: Any) -> bool:
     try:
         for each in value if isinstance(value, list) else [value]:
@@ -210,7 +221,7 @@ def _is_ids(value: Any) -> bool:
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "text": ("a text", lambda value: isinstance(value, str)),
     "int": ("a whole number", _is_int),
-    "number": ("a number", lambda value: _is_int(value) or isinstance(value, float)),
+    "number": ("a number", _is_number),
     "bool": ("true or false", lambda value: isinstance(value, bool)),
     "ids": ("ids of nodes", _is_ids),
     "object": ("keys and values", lambda value: isinstance(value, dict)),

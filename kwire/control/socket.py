@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kwire.control.http import Waiting
     from kwire.control.node_api import NodeControl
     from kwire.control.routes import Handler
 
@@ -66,6 +67,7 @@ class ControlSocket:
         self._imported: asyncio.Future[None] | None = None
         self._handler: Handler | None = None
         self._is_own_name: Callable[[str], bool] | None = None
+        self._waiting: Waiting | None = None
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._token: str | None = None
@@ -120,13 +122,17 @@ class ControlSocket:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         from kwire.control.hosts import Hosts
-        from kwire.control.http import serve_connection
+        from kwire.control.http import Waiting, serve_connection
 
         if self._handler is None:
             self._handler = self._make_handler()
         if self._is_own_name is None:
             self._is_own_name = Hosts(self._addresses).has
-        await serve_connection(reader, writer, self._handler, self._is_own_name, self._token)
+        if self._waiting is None:
+            self._waiting = Waiting()
+        await serve_connection(
+            reader, writer, self._handler, self._is_own_name, self._token, self._waiting
+        )
 
     async def close(self) -> None:
         """Close the socket and all connections; pending requests are cancelled."""

@@ -384,7 +384,7 @@ def test_a_page_of_another_site_gets_nothing_done(api: Api) -> None:
     [
         (b"\x00\x00\x00\x0a\x00\x12\x00\x00", 400),
         (b"GET / HTTP/2\r\n\r\n", 400),
-        (b"GET //[x HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET http://[x HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (b"GET http://[x/healthz HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: x\r\n" + TOO_LARGE, 413),
