@@ -109,11 +109,11 @@ async def _check_names(handle: Callable[..., Awaitable[Any]]) -> None:
         ("/v1/requests?api=", "api: there is no API "),
     ):
         with pytest.raises(ControlError) as refused:
-            await handle("GET", path, {})
+            await handle("GET", path, {}, {})
         assert refused.value.status == 400 and said in str(refused.value)
     for api in ("fetch", "Fetch v12", "connection%20closed"):
-        assert await handle("GET", f"/v1/requests?api={api.replace(' ', '%20')}", {})
-    assert "events" in await handle("GET", "/v1/events?name=leader_elected", {})
+        assert await handle("GET", f"/v1/requests?api={api.replace(' ', '%20')}", {}, {})
+    assert "events" in await handle("GET", "/v1/events?name=leader_elected", {}, {})
 
 
 def _of_nodes(rules: list[LinkRule] | None = None) -> NodeControl:
@@ -153,19 +153,19 @@ def test_a_request_that_only_a_clusters_api_has_leads_to_it() -> None:
         ):
             for handle in (alone, member):
                 with pytest.raises(ControlError) as refused:
-                    await handle(method, path, {})
+                    await handle(method, path, {}, {})
                 assert refused.value.status == 404 and str(refused.value).endswith(whole), path
         with pytest.raises(
             ControlError, match="no controller beside it to ask: KWIRE_BROKERS=1"
         ) as refused:
-            await alone("GET", "/v1/topics", {})
+            await alone("GET", "/v1/topics", {}, {})
         assert refused.value.status == 404
         with pytest.raises(ControlError, match="ask that of a controller") as refused:
-            await member("GET", "/v1/topics", {})
+            await member("GET", "/v1/topics", {}, {})
         assert (refused.value.status, refused.value.kafka_error) == (503, "NOT_CONTROLLER")
         for path in ("/v1/nope", "/nope"):
             with pytest.raises(ControlError, match="GET /v1 lists the requests"):
-                await alone("GET", path, {})
+                await alone("GET", path, {}, {})
 
     asyncio.run(main())
 
@@ -173,10 +173,10 @@ def test_a_request_that_only_a_clusters_api_has_leads_to_it() -> None:
 def test_the_root_is_an_index() -> None:
     async def main() -> None:
         cluster = SimpleNamespace()
-        of_cluster = await cluster_handler(cluster)("GET", "/", {})  # type: ignore[arg-type]
-        assert of_cluster == await cluster_handler(cluster)("GET", "/v1", {})  # type: ignore[arg-type]
+        of_cluster = await cluster_handler(cluster)("GET", "/", {}, {})  # type: ignore[arg-type]
+        assert of_cluster == await cluster_handler(cluster)("GET", "/v1", {}, {})  # type: ignore[arg-type]
         assert "POST /v1/reset" in of_cluster["requests"] and of_cluster["kwire"]
-        of_nodes = await node_handler(_of_nodes())("GET", "/", {})
+        of_nodes = await node_handler(_of_nodes())("GET", "/", {}, {})
         assert "PUT /v1/network" in of_nodes["requests"]
 
     asyncio.run(main())
