@@ -65,21 +65,9 @@ class Session:
     """One connection. Handlers see it as `ctx.session` (apis/context.py)."""
 
     __slots__ = (
-        "client_id",
-        "client_software_name",
-        "client_software_version",
-        "closed",
-        "connection",
-        "group_id",
-        "in_flight",
-        "keeps_frame",
-        "last_api",
-        "listener_name",
-        "peer_host",
-        "principal",
-        "sessions",
-        "waiting",
-        "waiting_bytes",
+        *("client_id", "client_software_name", "client_software_version", "closed", "connection"),
+        *("group_id", "in_flight", "keeps_frame", "last_api", "listener_name", "peer_host"),
+        *("principal", "sessions", "waiting", "waiting_bytes"),
     )
 
     def __init__(
@@ -200,9 +188,10 @@ class _LargeRequest(Request):
 class _Route:
     """Decoders and handler of one API; made once a version, looked up for each request."""
 
-    __slots__ = ("decoders", "handler", "large_bytes")
+    __slots__ = ("count", "decoders", "handler", "large_bytes")
 
     def __init__(self, key: int, message: type[Message], handler: Handler) -> None:
+        self.count = 0  # requests so far
         self.decoders = message.decoders
         self.handler = handler
         self.large_bytes = _LARGE_BYTES.get(key, LARGE_FRAME_BYTES)
@@ -212,8 +201,8 @@ class Sessions:
     """All client connections of a node, and the dispatch of their requests to handlers."""
 
     __slots__ = (
-        *("_apis", "_routes", "by_connection", "faults", "gate", "leftovers", "outbox", "quotas"),
-        *("ranges", "recent", "runnable", "services"),
+        *("_apis", "_counts", "_routes", "by_connection", "faults", "gate", "leftovers", "outbox"),
+        *("quotas", "ranges", "recent", "runnable", "services"),
     )
 
     def __init__(
@@ -229,6 +218,7 @@ class Sessions:
         self.outbox = outbox
         self.ranges = ranges
         self._routes: dict[int, _Route] = {}  # api_key << 16 | api_version
+        self._counts: dict[int, int] = {}  # requests on earlier routes
         self.runnable: list[Session] = []  # with frames that waited for a reply given in this step
         self.recent: RecentRequests | None = None  # for failure reports, if kept
         self.by_connection: dict[int, Session] = {}
@@ -327,6 +317,7 @@ class Sessions:
             if route is None:
                 self._refuse(session, api_key, api_version, header.correlation_id)
                 return
+            route.count += 1
             if self.quotas is not None:
                 self.quotas.handle(session, frame, header, route)
                 return
@@ -380,7 +371,15 @@ class Sessions:
 
     def forget_routes(self) -> None:
         """Make routes again when they are needed: what is on the way of a request has changed."""
+        self._counts = self.request_counts()
         self._routes.clear()
+
+    def request_counts(self) -> dict[int, int]:
+        """The requests so far, by api_key << 16 | api_version."""
+        found = dict(self._counts)
+        for key, route in self._routes.items():
+            found[key] = found.get(key, 0) + route.count
+        return found
 
     def _refuse(
         self, session: Session, api_key: int, api_version: int, correlation_id: int

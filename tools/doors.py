@@ -259,6 +259,15 @@ ROWS = (
         holes={"Python": "written by pytest and the CLI"},
     ),
     Row(
+        "metrics for Prometheus",
+        http="GET /metrics",
+        holes={
+            "Python": "in a test `status(1)` has the numbers",
+            "pytest": "as Python",
+            "CLI": "`curl`, and Prometheus, read the URL that the ready line shows",
+        },
+    ),
+    Row(
         "all of it as text",
         "describe",
         "top",

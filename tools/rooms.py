@@ -45,6 +45,7 @@ FOLDERS = (
     "kwire/control",
     "kwire/control/clock",
     "kwire/control/live",
+    "kwire/control/metrics",
     "kwire/control/openapi",
     "kwire/snapshots",
     "kwire/server",

@@ -195,7 +195,7 @@ class _PendingFetch:
             response = FetchResponse(error_code=error.code)
         else:
             response = FetchResponse(session_id=session_id)
-            _fill(ctx, response, answered)
+            _fill(ctx, response, answered, self._is_follower)
         ctx.reply(response)
 
     def is_throttled(self, pairs: list[tuple[CachedPartition, FetchPartitionData]]) -> bool:
@@ -257,11 +257,18 @@ def _fill(
     ctx: RequestContext,
     response: FetchResponse,
     answered: list[tuple[CachedPartition, FetchPartitionData]],
+    is_follower: bool,
 ) -> None:
     """Fill the response in the order of reading; adjacent partitions of a topic share an entry."""
     previous = response.responses[-1] if response.responses else None
+    traffic = ctx.services.replica_manager.traffic.by_topic
     for partition, data in answered:
         topic = partition.topic or ""
+        if data.records and topic in traffic:
+            if is_follower:
+                traffic[topic].replication_bytes_out += len(data.records)
+            else:
+                traffic[topic].bytes_out += len(data.records)
         if previous is None or previous.topic_id != partition.topic_id or previous.topic != topic:
             previous = FetchableTopicResponse(topic=topic, topic_id=partition.topic_id)
             response.responses.append(previous)

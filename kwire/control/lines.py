@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from kwire.control.errors import ControlError
+from kwire.control.live.answers import Coming
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ def answer_line(control: NodeControl, line: str) -> str:
 
     try:
         method, path, body = _request(line)
-        answer = {"status": 200, "body": ask_nodes(control, method, path, body)}
+        found = ask_nodes(control, method, path, body)
+        if isinstance(found, Coming):
+            raise ControlError(409, f"{method} {path}: over HTTP only")
+        answer = {"status": 200, "body": found}
     except ControlError as error:
         answer = {"status": error.status, "body": error.to_json()}
     return json.dumps(answer)

@@ -21,7 +21,9 @@ from kwire.control import snapshots_api as of_snapshots
 from kwire.control.clock import api as of_clock
 from kwire.control.errors import ControlError, error_of
 from kwire.control.live import events as of_events
-from kwire.control.live.answers import EVENT_STREAM, NO_HEADERS, accepts
+from kwire.control.live.answers import EVENT_STREAM, NO_HEADERS, Coming, accepts
+from kwire.control.metrics import api as of_metrics
+from kwire.control.metrics import counts as of_metrics_counts
 from kwire.control.route import Route, find_route
 
 TYPE_CHECKING = False
@@ -110,6 +112,8 @@ ROUTES = (
     Route("GET", "/v1", cluster=list_requests_of_cluster, nodes=list_requests_of_nodes),
     Route("GET", "/v1/openapi.json", cluster=document_of_cluster, nodes=document_of_nodes),
     Route("GET", "/healthz", cluster=of_cluster.health, nodes=of_nodes.health),
+    Route("GET", "/metrics", cluster=of_metrics.of_cluster, nodes=of_metrics.of_nodes),
+    Route("GET", "/v1/counts", "start:int?", nodes=of_metrics_counts.page),
     Route("GET", "/v1/cluster", cluster=of_cluster.describe, nodes=of_nodes.describe),
     Route("POST", f"/v1/brokers/{{id:int}}/{_VERBS}", cluster=of_cluster.change_broker),
     Route("POST", f"/v1/controllers/{{id:int}}/{_VERBS}", cluster=of_cluster.change_controller),
@@ -253,7 +257,8 @@ def node_handler(control: NodeControl) -> Handler:
 
     async def handle(method: str, path: str, body: dict[str, Any], _: Headers) -> Any:
         try:
-            return ask_nodes(control, method, path, body)
+            found = ask_nodes(control, method, path, body)
+            return await found.make() if isinstance(found, Coming) else found
         except ControlError as error:
             raise _with_hint(error, method, path, control) from None
 

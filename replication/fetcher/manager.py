@@ -190,7 +190,7 @@ class ReplicaFetcherManager:
         for where, fetcher in self.fetchers.items():
             metrics.requests_per_second[where] = fetcher.stats.requests.per_second(now_ms)
             metrics.bytes_per_second[where] = fetcher.stats.bytes.per_second(now_ms)
-            metrics.dead_thread_count += self._is_dead(fetcher)
+            metrics.dead_thread_count += self.is_dead(fetcher)
             for key, state in fetcher.states.items():
                 if state.lag >= 0:
                     metrics.consumer_lag[key] = state.lag
@@ -212,7 +212,7 @@ class ReplicaFetcherManager:
         silent_ms = self.clock.real_ms - fetcher.stats.answered_at_ms
         return max(0, silent_ms - self.config.replica_fetch_wait_max_ms)
 
-    def _is_dead(self, fetcher: ReplicaFetcher) -> bool:
+    def is_dead(self, fetcher: ReplicaFetcher) -> bool:
         """Whether nothing will make a fetcher with partitions go on."""
         waits = any((fetcher, name) in self.timers for name in ("flush", "wake"))
         return bool(fetcher.states) and not fetcher.link.busy and not waits

@@ -1,6 +1,6 @@
-"""Results of one partition's append or DeleteRecords, until the request is answered.
+"""Results of one partition's append or DeleteRecords, until the request is answered; what is counted of a topic.
 
-Answers to LogAppendResult / ProducePartitionStatus and DeleteRecordsPartitionStatus of
+Answers to LogAppendResult / ProducePartitionStatus, DeleteRecordsPartitionStatus and BrokerTopicMetrics of
 kafka.server. The result of a successful append is the log's own LogAppendInfo.
 """
 
@@ -36,3 +36,48 @@ class DeleteRecordsResult:
         self.error = error
         self.requested_offset = requested_offset
         self.low_watermark = low_watermark
+
+
+class Traffic:
+    """What a broker has appended as leader, and read, of one topic: counts since its start, for metrics.
+
+    As in Kafka a producer's batch that is sent twice counts twice."""
+
+    __slots__ = (
+        *("bytes_in", "bytes_out", "failed_produces", "fetches", "messages_in", "partitions"),
+        *("produces", "replication_bytes_out"),
+    )
+
+    def __init__(self) -> None:
+        """`partitions`: those that are hosted here."""
+        self.partitions = 0
+        self.messages_in = self.bytes_in = self.bytes_out = self.replication_bytes_out = 0
+        self.produces = self.failed_produces = self.fetches = 0  # partitions of requests
+
+    def add(self, other: Traffic) -> None:
+        """Add the counts of another topic."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class BrokerTraffic:
+    """The traffic of the topics that have partitions here, and of all those that had: `ended`."""
+
+    __slots__ = ("by_topic", "ended")
+
+    def __init__(self) -> None:
+        self.by_topic: dict[str, Traffic] = {}
+        self.ended = Traffic()
+
+    def begin(self, topic: str) -> Traffic:
+        """The counts for a new partition of a topic."""
+        found = self.by_topic.setdefault(topic, Traffic())
+        found.partitions += 1
+        return found
+
+    def end(self, topic: str) -> None:
+        """Count a partition no more: it is deleted."""
+        found = self.by_topic[topic]
+        found.partitions -= 1
+        if not found.partitions:
+            self.ended.add(self.by_topic.pop(topic))

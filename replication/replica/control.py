@@ -178,7 +178,7 @@ def _carry_out(
             reason = error.message or "its log cannot be opened"
             manager.mark_offline(key, reason, ordered=True)
         return False
-    manager.by_key[key] = partition
+    _take_up(manager, partition)
     if manager.log_manager.has_future_logs:
         manager.moves.resume(key)
     if role_changed:
@@ -187,6 +187,12 @@ def _carry_out(
             manager.fetchers.add_follower(partition)
     manager.complete_waiting(key)
     return partition.leader_epoch > epoch
+
+
+def _take_up(manager: ReplicaManager, partition: Partition) -> None:
+    if partition.key not in manager.by_key:
+        manager.by_key[partition.key] = partition
+        partition.traffic = manager.traffic.begin(partition.topic)
 
 
 def _log_roles(manager: ReplicaManager, begun: list[_Order], controller_epoch: int) -> None:
@@ -242,6 +248,8 @@ def _drop_strays(manager: ReplicaManager, orders: list[_Order]) -> None:
                 )
                 manager.offline.add(key)  # as in _stop
             manager.complete_waiting(key)
+            if partition is not None:
+                manager.traffic.end(key[0])
 
 
 def _leader_and_isr_response(
@@ -328,6 +336,7 @@ def _stop(manager: ReplicaManager, key: TopicPartition, leader_epoch: int, delet
         del manager.by_key[key]
         for listener in manager.role_listeners:
             listener(partition, False)
+        manager.traffic.end(key[0])
     try:
         if manager.log_manager.get(*key) is not None:
             manager.log_manager.delete(*key)

@@ -22,7 +22,11 @@ from kwire.replication.core.metadata import INTERNAL_TOPICS
 from kwire.replication.core.types import RACK_AWARE, TopicPartition
 from kwire.replication.log.log import AppendOrigin
 from kwire.replication.replica import control as replica_control
-from kwire.replication.replica.append_result import DeleteRecordsResult, RefusedAppend
+from kwire.replication.replica.append_result import (
+    BrokerTraffic,
+    DeleteRecordsResult,
+    RefusedAppend,
+)
 from kwire.replication.replica.delayed import (
     DelayedDeleteRecords,
     DelayedFetch,
@@ -89,31 +93,12 @@ class ReplicaManager:
     """See the module. `broker_epoch` is set by the broker when it is registered (-1: not yet)."""
 
     __slots__ = (
-        "_config",
-        "_moves",
-        "_rack_aware",
-        "broker_epoch",
-        "by_key",
-        "clock",
-        "controller_epoch",
-        "delete_records_purgatory",
-        "deletion_listeners",
-        "fetch_purgatory",
-        "fetchers",
-        "follower_epochs",
-        "hw_ignores_min_isr",
-        "isr_counters",
-        "isr_proposer",
-        "log_manager",
-        "metadata",
-        "node_id",
-        "offline",
-        "offline_listeners",
-        "on_partition_lost",
-        "produce_purgatory",
-        "role_listeners",
-        "throttles",
-        "timers",
+        *("_config", "_moves", "_rack_aware", "broker_epoch", "by_key", "clock"),
+        *("controller_epoch", "delete_records_purgatory", "deletion_listeners", "fetch_purgatory"),
+        *("fetchers", "follower_epochs", "hw_ignores_min_isr", "isr_counters", "isr_proposer"),
+        *("log_manager", "metadata", "node_id", "offline", "offline_listeners"),
+        *("on_partition_lost", "produce_purgatory", "role_listeners", "throttles", "timers"),
+        "traffic",
     )
 
     def __init__(
@@ -128,8 +113,7 @@ class ReplicaManager:
     ) -> None:
         self.node_id = node_id
         self.clock = clock
-        self.broker_epoch = -1
-        self.controller_epoch = 0
+        self.broker_epoch, self.controller_epoch = -1, 0
         self.role_listeners: list[Callable[[Partition, bool], None]] = []
         # Called with deleted partitions; the group coordinator deletes their offsets.
         self.deletion_listeners: list[Callable[[list[TopicPartition]], None]] = []
@@ -156,6 +140,7 @@ class ReplicaManager:
         self.metadata = metadata
         self.by_key: dict[TopicPartition, Partition] = {}
         self.offline: set[TopicPartition] = set()
+        self.traffic = BrokerTraffic()
 
     def start(self) -> None:
         """Start the periodic ISR check, if there is an `isr_proposer`."""
@@ -347,7 +332,13 @@ class ReplicaManager:
                 self.mark_offline((topic, index), error.message or "its log cannot be written")
             if partition is None or error.code in _WITHOUT_LOG_START:
                 return RefusedAppend(error)
+            partition.traffic.produces += 1
+            partition.traffic.failed_produces += 1
             return RefusedAppend(error, partition.log.log_start_offset)
+        traffic = partition.traffic
+        traffic.produces += 1
+        traffic.messages_in += info.last_offset - info.first_offset + 1
+        traffic.bytes_in += info.size_bytes
         if required_acks == -1 and partition.remote_replicas:
             info.required_offset = info.last_offset + 1
         return info
@@ -473,13 +464,13 @@ class ReplicaManager:
         rack = params.rack_id if self._rack_aware and params.replica_id < 0 else ""
         throttles = self.throttles if params.replica_id >= 0 else None
         for key, request in partitions:
-            partition = hosted.get(key)
-            max_bytes = request.max_bytes
+            partition, max_bytes = hosted.get(key), request.max_bytes
             if max_bytes > left_bytes:
                 max_bytes = left_bytes
             try:
                 if partition is None:
                     partition = self.partition(*key)
+                partition.traffic.fetches += 1
                 if request.topic_id != partition.topic_id and (
                     ZERO_UUID not in (request.topic_id, partition.topic_id)
                 ):

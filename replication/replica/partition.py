@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.replication.core.types import NO_LEADER
+from kwire.replication.replica.append_result import Traffic
 from kwire.replication.replica.fetch_data import READ_COMMITTED, FetchPartitionData
 from kwire.replication.replica.isr import (
     CommittedIsr,
@@ -88,23 +89,9 @@ class Partition:
     """See the module. `key` is (topic, index), created once, for the look-ups in purgatories."""
 
     __slots__ = (
-        "_host",
-        "adding_replicas",
-        "controller_epoch",
-        "index",
-        "is_leader",
-        "isr_state",
-        "key",
-        "leader_epoch",
-        "leader_epoch_start_offset",
-        "leader_id",
-        "log",
-        "partition_epoch",
-        "remote_replicas",
-        "removing_replicas",
-        "replicas",
-        "topic",
-        "topic_id",
+        *("_host", "adding_replicas", "controller_epoch", "index", "is_leader", "isr_state", "key"),
+        *("leader_epoch", "leader_epoch_start_offset", "leader_id", "log", "partition_epoch"),
+        *("remote_replicas", "removing_replicas", "replicas", "topic", "topic_id", "traffic"),
     )
 
     def __init__(
@@ -117,6 +104,7 @@ class Partition:
         self.topic_id = log.topic_id if topic_id == ZERO_UUID else topic_id
         self.log = log
         self._host = host
+        self.traffic = Traffic()  # of its topic, which the ReplicaManager sets
         self.is_leader = False
         self.leader_id = NO_LEADER
         self.leader_epoch = -1

@@ -16,6 +16,7 @@ from openapi_checks import Checker
 from openapi_spec_validator import validate
 
 from kwire import aio, errors
+from kwire.control.live.answers import Coming
 from kwire.control.openapi.answers import ANSWERS, TEXTS
 from kwire.control.openapi.document import operation_name
 from kwire.control.openapi.schemas import SCHEMAS
@@ -109,7 +110,9 @@ class Conversation:
         connection = http.client.HTTPConnection(*self.address, timeout=30)
         connection.request(method, path, None if body is None else json.dumps(body))
         response = connection.getresponse()
-        found = response.status, json.loads(response.read())
+        text = response.read().decode()
+        is_json = response.getheader("Content-Type") == "application/json"
+        found = response.status, json.loads(text) if is_json else text
         connection.close()
         return found
 
@@ -146,7 +149,7 @@ class Clients:
 
 async def ask_about_nodes(talk: Conversation) -> None:
     ask = talk.ask
-    for path in ("/", "/v1", "/v1/openapi.json", "/healthz", "/v1/cluster"):
+    for path in ("/", "/v1", "/v1/openapi.json", "/metrics", "/healthz", "/v1/cluster"):
         await ask(f"GET {path}")
     await ask("POST /v1/network/cuts", {"a": 1, "b": [1000]})
     await ask("POST /v1/network/delays", {"a": [2], "b": 3, "milliseconds": 1.5})
@@ -294,6 +297,8 @@ AT_BROKER: tuple[tuple[str, Any], ...] = (
     ("GET /v1", None),
     ("GET /v1/openapi.json", None),
     ("GET /healthz", None),
+    ("GET /metrics", None),
+    ("GET /v1/counts", None),
     ("GET /v1/cluster", None),
     ("GET /v1/topics/t/partitions/0/replica", None),
     ("POST /v1/topics/t/compact", None),
@@ -357,6 +362,8 @@ def test_each_answer_of_a_node_is_as_the_document_says() -> None:
                     if body is not None:
                         checker.check_body(method, route.path, body)
                     answer = await handle.ask(method, path, body)
+                    if isinstance(answer, Coming):
+                        answer = (await answer.make()).body.decode()
                     checker.check_answer(method, route.path, 200, answer)
 
     with pytest.raises(errors.InternalError, match="as asked for"):  # at its end

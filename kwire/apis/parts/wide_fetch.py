@@ -148,7 +148,7 @@ class _WidePendingFetch(_PendingFetch):
         yield len(pairs) // 2
         response = FetchResponse(session_id=session_id)
         for start in range(0, len(answered), _MOST):
-            _fill(self._ctx, response, answered[start : start + _MOST])
+            _fill(self._ctx, response, answered[start : start + _MOST], self._is_follower)
             yield _MOST * _UNITS
         garbage: list[list[Any]] = [pairs, self._all, self._partitions]
         self._ctx.reply_in_parts(response, *garbage)

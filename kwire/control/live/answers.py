@@ -1,6 +1,6 @@
 """Answers of the control API that are no JSON object, and what a request's headers say of the answer.
 
-A handler returns a `Text` or a `Stream` in place of the JSON value; `http.py` writes it.
+A handler returns a `Text`, a `Coming` or a `Stream` in place of the JSON value; `http.py` writes it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     Headers = Mapping[str, str]
     """Of a request; names in lower case, values of the same name with commas between."""
@@ -25,6 +25,13 @@ class Text:
 
     media_type: str
     body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """An answer of the nodes in a process that takes more than a step; of HTTP alone."""
+
+    make: Callable[[], Awaitable[Text]]
 
 
 @dataclass(frozen=True, slots=True)

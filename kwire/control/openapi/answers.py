@@ -13,6 +13,8 @@ from kwire.control import routes
 from kwire.control import snapshots_api as of_snapshots
 from kwire.control.clock import api as of_clock
 from kwire.control.live import events as of_events
+from kwire.control.metrics import api as of_metrics
+from kwire.control.metrics import counts as of_metrics_counts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,6 +99,7 @@ OF_NODES: dict[Callable[..., Any], str] = {
     of_nodes_clients.clients: "Clients",
     of_nodes_clients.requests: "Requests",
     of_nodes_clients.forget: "Done",
+    of_metrics_counts.page: "MetricsPage",
     of_nodes_files.hold: "Held",
     of_nodes_files.release: "Done",
     of_clients.leftovers: "Leftovers",
@@ -113,5 +116,8 @@ OF_NODES: dict[Callable[..., Any], str] = {
 }
 
 ANSWERS = {**OF_CLUSTER, **OF_NODES}
-TEXTS: dict[Callable[..., Any], str] = {}
+TEXTS: dict[Callable[..., Any], str] = {
+    of_metrics.of_cluster: "text/plain",
+    of_metrics.of_nodes: "text/plain",
+}
 """Handlers whose answer is no JSON, and its media type."""

@@ -321,6 +321,24 @@ _OF_TESTS: dict[str, Json] = {
         }
     ),
     "EventHere": fields(_EVENT),
+    "MetricsPage": fields(
+        {
+            "next": described(or_null(INT), "Where the next page starts; null: this is the last."),
+            "nodes": array(ref("CountsHere")),
+        }
+    ),
+    "CountsHere": described(
+        fields(
+            {
+                "id": NODE_ID,
+                "role": words("broker", "controller"),
+                **dict.fromkeys(
+                    ("samples", "partitions", "topics", "offsets", "members"), array(array({}))
+                ),
+            }
+        ),
+        "Rows of what a node counts, for GET /metrics.",
+    ),
     "Failures": fields({"failures": described(array(TEXT), "Tracebacks.")}),
     "Held": fields({"broker_epoch": or_null(INT), "incarnation": or_null(TEXT)}),
 }
