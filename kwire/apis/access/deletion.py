@@ -45,8 +45,10 @@ class _Deletion:
         self._authority = authority
         self._ctx = ctx
         self._known = ctx.services.metadata
-        self._names = Counter([*request.topic_names, *(each.name for each in request.topics)])
-        self._ids = Counter(each.topic_id for each in request.topics)
+        # An element with name and id is refused by itself: it does not make another one of its name come twice.
+        named = [each.name for each in request.topics if each.topic_id == ZERO_UUID]
+        self._names = Counter([*request.topic_names, *named])
+        self._ids = Counter(each.topic_id for each in request.topics if each.name is None)
 
     def may_name(self, name: str) -> bool:
         may, ctx = self._authority.may, self._ctx

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from kwire.apis.access.table import Row
     from kwire.apis.context import RequestContext
     from kwire.protocol.language.schema import Message
-    from kwire.protocol.schemas.offsets import OffsetFetchResponseGroup
 
 _NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -78,33 +77,30 @@ def offset_fetch(
         _fetch_one_group(authority, ctx, request, handler, row)
         return
     group, topic = row.needs
-    groups = request.groups
-    request.groups, others = split(authority, ctx, group, groups, lambda each: each.group_id)
+    asked = [(each, authority.may(ctx, group, each.group_id)) for each in request.groups]
+    request.groups = [each for each, is_allowed in asked if is_allowed]
     name_of = topic_name_of(ctx, by_id=ctx.api_version >= _BY_ID)
-    refused_topics: dict[str, list[Any]] = {}
+    hidden: list[list[Any]] = []  # of each group that is left: a group may be named twice
     for each in request.groups:
+        others: list[Any] = []
         if each.topics is not None:
-            each.topics, hidden = split(authority, ctx, topic, each.topics, name_of)
-            refused_topics.setdefault(each.group_id, []).extend(hidden)
+            each.topics, others = split(authority, ctx, topic, each.topics, name_of)
+        hidden.append(others)
 
     def amend(response: Any) -> Message:
         from kwire.protocol.schemas.offsets import OffsetFetchResponseGroup
 
-        answers: dict[str, OffsetFetchResponseGroup] = {
-            answer.group_id: answer for answer in response.groups
-        }
-        for answer in response.groups:
-            if answer.error_code:
-                continue
-            if answer.group_id in refused_topics:
-                answer.topics += _refused_topics(ctx, refused_topics[answer.group_id])
-            else:
-                answer.topics, _ = split(authority, ctx, topic, answer.topics)
-        for each in others:
-            answers[each.group_id] = OffsetFetchResponseGroup(
-                group_id=each.group_id, error_code=_NO_GROUP
-            )
-        response.groups = [answers[each.group_id] for each in groups if each.group_id in answers]
+        for answer, others in zip(response.groups, hidden, strict=True):
+            if not answer.error_code:
+                answer.topics, _ = split(authority, ctx, topic, answer.topics, name_of)
+                answer.topics += _refused_topics(ctx, others)
+        answers = iter(response.groups)
+        response.groups = [
+            next(answers)
+            if is_allowed
+            else OffsetFetchResponseGroup(group_id=each.group_id, error_code=_NO_GROUP)
+            for each, is_allowed in asked
+        ]
         return response  # type: ignore[no-any-return]
 
     let(ctx, request, handler, amend)
