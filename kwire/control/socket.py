@@ -76,11 +76,12 @@ class ControlSocket:
         self.place = ""
         """The URL for logs and for processes: without a token."""
 
-    async def open(self, host: str, port: int) -> None:
-        """Listen. NodeError when the port is taken."""
+    async def open(self, host: str, port: int, *, is_locked: bool = False) -> None:
+        """Listen. `is_locked`: its cluster asks clients who they are, and so it asks for a token. NodeError when the
+        port is taken."""
         is_made_up = False
         given = os.environ.get(TOKEN, "").strip()
-        if given or not is_loopback(host):
+        if given or is_locked or not is_loopback(host):
             from kwire.control.token import USER, token_of
 
             self._token, is_made_up = token_of(given)

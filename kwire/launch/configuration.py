@@ -193,6 +193,17 @@ def _with_acls(values: dict[str, str], fields: dict[str, Any]) -> dict[str, str]
         raise SettingsError(f"--{error}".replace("needs acl", "needs --acl")) from None
 
 
+def asks_who(values: Mapping[str, str]) -> bool:
+    """Whether clients have to say who they are, by a log-in or a certificate, or may do what rules allow."""
+    if values.get(AUTHORIZER_KEY):
+        return True
+    listeners = values.get("listeners", "") + values.get("listener.security.protocol.map", "")
+    return "SASL_" in listeners.upper() or any(
+        key.endswith("ssl.client.auth") and value.strip().lower() == "required"
+        for key, value in values.items()
+    )
+
+
 def check_security(values: Mapping[str, str]) -> None:
     """SettingsError for a key that asks for protection that kwire does not have."""
     if not may_ask_for_security(values):

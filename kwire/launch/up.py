@@ -14,7 +14,7 @@ import signal
 import sys
 from contextlib import suppress
 
-from kwire.launch.configuration import warn_about_keys
+from kwire.launch.configuration import asks_who, warn_about_keys
 from kwire.launch.node_runner import NodeRunner
 from kwire.launch.process import (
     remove,
@@ -236,7 +236,8 @@ async def _open_control(runner: NodeRunner, surroundings: Surroundings) -> Contr
     from kwire.control.socket import ControlSocket
 
     control = ControlSocket(lambda: make_control(runner), lambda: runner.advertised, ("kwire.aio",))
-    await control.open(surroundings.control_host or LOOPBACK, surroundings.control_port or 0)
+    host, port = surroundings.control_host or LOOPBACK, surroundings.control_port or 0
+    await control.open(host, port, is_locked=asks_who(runner.spec.values))
     return control
 
 

@@ -7,7 +7,7 @@ import signal
 from contextlib import suppress
 
 from kwire.control.socket import ControlSocket
-from kwire.launch.configuration import warn_about_keys
+from kwire.launch.configuration import asks_who, warn_about_keys
 from kwire.launch.process import stop_on_signals
 from kwire.launch.supervisor import Supervisor
 from kwire.launch.up import LOOPBACK, announce, make_temporary, prepare_tls
@@ -117,7 +117,8 @@ async def _start(
 ) -> None:
     if control is not None:
         host = surroundings.control_host or LOOPBACK
-        await control.open(host, surroundings.control_port or 0)
+        is_locked = asks_who(supervisor.spec.node.values)
+        await control.open(host, surroundings.control_port or 0, is_locked=is_locked)
         supervisor.control_url = control.place
     await supervisor.start()
     try:
