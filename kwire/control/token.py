@@ -1,8 +1,9 @@
 """The token of the control API: whoever is on another machine shows it with each request.
 
 On 127.0.0.1 none is needed, unless the variable KWIRE_CONTROL_TOKEN is set or the brokers ask clients who they are:
-others on this machine could read there what the brokers keep from them. At other addresses there is always one: that of the variable, or one that is made up and stands in the URL of the ready line, where kwire's commands, curl
-and browsers find it. A request shows it as `Authorization: Bearer TOKEN` (RFC 6750), or as the password of a Basic
+others on this machine could read there what the brokers keep from them. At other addresses there is always one: that of
+the variable, or one that is made up and stands in the URL of the ready line, where kwire's commands, curl and browsers
+find it. A request shows it as `Authorization: Bearer TOKEN` (RFC 6750), or as the password of a Basic
 authorization (RFC 7617), which is what curl and browsers make of a URL with a user.
 """
 

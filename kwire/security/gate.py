@@ -270,9 +270,8 @@ class Gate(Sessions):
 
     def _expire(self, session: Session) -> None:
         """The session's time is over: what is at work is still answered, as in Kafka."""
-        if session.sessions is self._present:
-            self._take_back(session)
-        else:  # it is older than a reset, and cannot log in again
+        self._take_back(session)
+        if session.sessions is not self:  # it is older than a reset, and cannot log in again
             session.sessions.close(session, "its time is over")
 
     def _take_after_end(self, session: Session, frame: memoryview | bytes) -> None:

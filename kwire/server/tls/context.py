@@ -73,6 +73,7 @@ def server_context(config: BrokerConfig, listener: str, protocol: str) -> Server
         return key, (config.text(key) or "").strip()
 
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION  # OpenSSL before 3 lets clients do that
     key, text = text_of("ssl.principal.mapping.rules")
     if text not in ("", DEFAULT):
         try:
