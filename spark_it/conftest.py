@@ -1,4 +1,4 @@
-"""One Spark session and one cluster of three for all tests; topics are each test's own.
+"""One Spark session and one cluster of three for all tests; topics are each test's own. With REAL=1 it is Kafka's.
 
 The session is that of the plugin (`kwire_spark_session`), as a user's tests have it."""
 
@@ -19,7 +19,8 @@ from kwire import Cluster  # noqa: E402
 from spark_it import support  # noqa: E402
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "kwire_only: of what kwire alone has, not run with REAL=1")
     support.use_fetched_jars()
 
 
@@ -27,6 +28,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("CI"):  # as in compat_tests/conftest.py
         for item in items:
             item.add_marker(pytest.mark.flaky(reruns=1))
+    if support.IS_REAL:
+        reason = pytest.mark.skip(reason="of what kwire alone has")
+        for item in items:
+            if item.get_closest_marker("kwire_only"):
+                item.add_marker(reason)
 
 
 _numbers = itertools.count()
@@ -38,9 +44,20 @@ def spark(kwire_spark_session: Any) -> Any:
     return kwire_spark_session
 
 
-@pytest.fixture(scope="session", params=os.environ.get("SPARK_ISOLATION", "thread").split(","))
-def brokers(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+_ISOLATIONS = "none" if support.IS_REAL else os.environ.get("SPARK_ISOLATION", "thread")
+
+
+@pytest.fixture(scope="session", params=_ISOLATIONS.split(","))
+def brokers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
     """Three brokers; SPARK_ISOLATION=thread,process runs all tests on both kinds."""
+    if support.IS_REAL:
+        from spark_it import real
+
+        with real.three_brokers(tmp_path_factory.mktemp("kafka")) as kafka:
+            yield kafka
+        return
     with support.three_brokers(request.param) as cluster:
         yield cluster
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE / ".build"
+IS_REAL = os.environ.get("REAL") == "1"
+"""The tests run on Apache Kafka (`spark_it.real`)."""
 JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # as kwire.spark's: these JVMs live for seconds
 )
@@ -52,18 +54,17 @@ def three_brokers(isolation: str = "thread") -> "Iterator[Cluster]":
 class StockClient:
     """confluent-kafka against one cluster, with calls that wait for their results."""
 
-    def __init__(self, bootstrap: str, replicas: int = 3) -> None:
-        """`replicas`: of the topics that it creates."""
+    def __init__(self, bootstrap: str) -> None:
         from confluent_kafka.admin import AdminClient
 
-        self.bootstrap, self.replicas = bootstrap, replicas
+        self.bootstrap = bootstrap
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> str:
         from confluent_kafka.admin import NewTopic
 
         values = {key.replace("_", "."): value for key, value in config.items()}
-        new = NewTopic(topic, partitions, self.replicas, config=values)
+        new = NewTopic(topic, partitions, 3, config=values)
         self.admin.create_topics([new])[topic].result(20)
         until(lambda: self.partitions(topic) == partitions, what=f"{topic} is there")
         return topic

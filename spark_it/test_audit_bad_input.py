@@ -17,7 +17,7 @@ from kwire.protocol.records import Record
 from spark_it import audit_kit
 from spark_it.support import few_tasks
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(300)]
 
 RECORDS = 6
 

@@ -18,6 +18,7 @@ from spark_it import support
 from spark_it.test_fixture import examples, run
 
 pytestmark = [
+    pytest.mark.kwire_only,
     pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(pyspark.__version__.startswith("3."), reason="the audit needs PySpark 4"),

@@ -3,7 +3,6 @@
 What is expected here was seen on Kafka first; REAL=1 runs these tests on it."""
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,34 +10,18 @@ from typing import Any
 
 import pytest
 
-from kwire import Cluster
 from spark_it import support
 from spark_it.support import until
 
 pytestmark = pytest.mark.timeout(400)
 
-IS_REAL = os.environ.get("REAL") == "1"
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 UNCOMMITTED = {"kafka.isolation.level": "read_uncommitted"}
 
 
 @pytest.fixture(scope="module")
-def brokers(brokers: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The cluster of all tests, or one broker of Apache Kafka."""
-    if not IS_REAL:
-        yield brokers
-        return
-    from compat_tests.brokers import RealKafka
-
-    kafka = RealKafka(tmp_path_factory.mktemp("kafka"))
-    kafka.start()
-    yield kafka
-    kafka.kill9()
-
-
-@pytest.fixture(scope="module")
 def client(brokers: Any) -> support.StockClient:
-    return support.StockClient(brokers.bootstrap_servers, 1 if IS_REAL else 3)
+    return support.StockClient(brokers.bootstrap_servers)
 
 
 class Transactions:

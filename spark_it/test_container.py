@@ -16,7 +16,7 @@ os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")  # read at import
 
 from compat_tests import docker_engine, tooling
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kwire_only, pytest.mark.slow, pytest.mark.timeout(600)]
 
 IMAGE = ("confluentinc/cp-kafka", "7.4.0")
 SHORT = {"request_timeout_ms": 10_000}

@@ -13,7 +13,7 @@ from kwire import Cluster
 from spark_it import disasters
 from spark_it.support import few_tasks
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(400)]
 
 
 class Audited(NamedTuple):

@@ -10,7 +10,7 @@ from kwire import Cluster
 from kwire.pipeline import event_lines
 from spark_it.support import until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

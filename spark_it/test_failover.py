@@ -14,7 +14,7 @@ import pytest
 from kwire import Cluster
 from spark_it.support import StockClient, three_brokers, until
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(600)]
 
 PARTITIONS = 3
 PATIENCE_S = 180.0

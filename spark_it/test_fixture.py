@@ -13,7 +13,7 @@ import pytest
 
 from spark_it import support
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(600)]
 
 ROOT = support.HERE.parent
 LEFT_AS_FOUND = """

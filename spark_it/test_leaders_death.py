@@ -16,7 +16,7 @@ import pytest
 from kwire import Cluster
 from spark_it import disasters, leaders_death
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kwire_only, pytest.mark.slow, pytest.mark.timeout(400)]
 
 STORED = Path(__file__).parents[1] / "tests" / "audit" / "leaders_death.json"
 

@@ -16,7 +16,7 @@ from spark_it.test_standalone import Standalone, standalone
 from spark_it.test_wordcount import result_of
 
 __all__ = ["standalone"]  # a fixture
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kwire_only, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "spark_it" / "log_job.py"

@@ -8,7 +8,7 @@ import pytest
 from kwire.protocol.record_builder import build_batch
 from kwire.protocol.records import Record
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(400)]
 
 FIRST_MS = 1_700_000_000_000
 

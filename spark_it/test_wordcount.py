@@ -42,6 +42,7 @@ def result_of(command: list[str], folder: Path) -> list[str]:
     return out.splitlines()
 
 
+@pytest.mark.kwire_only
 @pytest.mark.parametrize("isolation", ["thread", pytest.param("process", marks=pytest.mark.slow)])
 def test_the_word_count_runs_embedded(isolation: str, tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), "--isolation", isolation, "--lines", "1500"]
