@@ -11,7 +11,7 @@ from kwire.pipeline.ledger import value_prefix
 from spark_it.audit_cases import RUN, Case, at, frames
 from spark_it.support import few_tasks
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(400)]
 
 XX_OF_A, XX_OF_B = b"a", b"b"
 
@@ -267,3 +267,23 @@ def test_workers_find_the_contents_that_sql_finds(spark: Any) -> None:
     ).collect()
     numbers = [3528787897979365047, 5809991385168790178, 2120863953475714414]
     assert [row["hash"] for row in hashed] == numbers  # as in tests/audit/test_contents.py
+
+
+def test_only_ranges_in_doubt_are_read_again(spark: Any) -> None:
+    from kwire.audit.jobs.contents import Comparison, in_doubt
+    from kwire.audit.places import Place
+
+    agreeing = {0: (True, False, True, False, True), 1: (True, True), 2: (False,)}
+    rows = [
+        ("t", partition, number, agrees)
+        for partition, ranges in agreeing.items()
+        for number, agrees in enumerate(ranges)
+    ]
+    schema = "topic string, partition int, range bigint, agrees boolean"
+    ranges = spark.createDataFrame(rows, schema)
+    known = Comparison(ranges, False, ranges, None, False)
+    places = [Place("t", partition, 100, 80_000, False) for partition in range(4)]
+    assert [place[1:4] for place in in_doubt(places, known)] == [
+        (0, 16_384, 65_536),
+        (2, 100, 16_384),
+    ]

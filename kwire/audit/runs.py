@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from kwire.audit.jobs.contents import Comparison
+
 RECORDS_OF_A_PART = 12_000_000
 WORK, PLAN_FILE = "work", "plan.json"
 _DONE = "_DONE"
@@ -314,7 +316,7 @@ def _do_part(
     from pyspark.storagelevel import StorageLevel
 
     from kwire.audit import sources
-    from kwire.audit.jobs import contents, partitions, topics
+    from kwire.audit.jobs import contents, topics
 
     bootstrap = None if plan.request.logs else plan.request.bootstrap or plan.bootstrap
     records = sources.records(session, places, bootstrap, transactional=plan.transactional)
@@ -324,25 +326,39 @@ def _do_part(
     mine = sources.of_places(sent, places), sources.of_places(seen, places)
     found = _contents(session, plan, places, records, folder / "contents")
     known = contents.comparison(mine[0], found, is_order_known=_is_read_twice(plan))
+    needed = _needing_records(plan, places, bounds, known)
+    if _is_read_twice(plan):
+        if len(needed) > 1:
+            records.persist(StorageLevel.MEMORY_AND_DISK)
+        elif "residue" in needed:
+            narrow = contents.in_doubt(places, known)
+            records = sources.records(session, narrow, bootstrap, transactional=False)
     tables = topics.of_partitions(*mine, records, bounds, plan.run, known)
+    for name, frame in tables.items():
+        if name not in ("residue", "extents") and name not in needed:
+            frame = session.createDataFrame([], frame.schema)
+        frame.write.mode("overwrite").parquet(str(folder / name))
+    records.unpersist()
+    starts = [place.log_start for place in begin_now(places, bootstrap)]
+    (folder / _STARTS).write_text(json.dumps(starts))
+
+
+def _needing_records(
+    plan: Plan, places: Sequence[Place], bounds: DataFrame, known: Comparison
+) -> set[str]:
+    """Which of the tables of partitions cannot be told by the contents."""
+    from kwire.audit.jobs import partitions
+
     # Markers are not among the records that a cluster serves: beside them, what is missing is no gap.
-    sees_gaps = bootstrap is None or not plan.transactional
-    needs_records = {
+    sees_gaps = bool(plan.request.logs) or not plan.transactional
+    needs = {
         "residue": not known.agrees,
         "reordered": not known.is_ordered,
         "gaps": sees_gaps and not partitions.are_whole(known.extents, bounds),
         "vanished": bool(plan.seen),
         "newest": any(place.compacted for place in places),
     }
-    if _is_read_twice(plan) and sum(needs_records.values()) > 1:
-        records.persist(StorageLevel.MEMORY_AND_DISK)
-    for name, frame in tables.items():
-        if name not in ("residue", "extents") and not needs_records[name]:
-            frame = session.createDataFrame([], frame.schema)
-        frame.write.mode("overwrite").parquet(str(folder / name))
-    records.unpersist()
-    starts = [place.log_start for place in begin_now(places, bootstrap)]
-    (folder / _STARTS).write_text(json.dumps(starts))
+    return {name for name, is_needed in needs.items() if is_needed}
 
 
 def _is_read_twice(plan: Plan) -> bool:

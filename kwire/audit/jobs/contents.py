@@ -16,7 +16,11 @@ from kwire.audit.jobs.partitions import IS_OPEN, PARTITION, is_acknowledged
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import DataFrame
+
+    from kwire.audit.places import Place
 
 _RANGE = f"offset >> {RANGE_BITS}"
 
@@ -49,6 +53,25 @@ def comparison(sent: DataFrame, of_topic: DataFrame, *, is_order_known: bool) ->
     strays = doubtful.collect()
     kept_strays = session.createDataFrame(strays, doubtful.schema)
     return Comparison(kept, agrees, extents(of_topic), kept_strays, not strays)
+
+
+def in_doubt(places: Iterable[Place], found: Comparison) -> list[Place]:
+    """The places without what is before their first range that does not agree, and behind the last one."""
+    doubtful = found.ranges.where("not agrees").groupBy(*PARTITION)
+    edges = {
+        row[:2]: (row["first"] << RANGE_BITS, (row["last"] + 1) << RANGE_BITS)
+        for row in doubtful.agg(
+            F.min("range").alias("first"), F.max("range").alias("last")
+        ).collect()
+    }
+    return [
+        place._replace(
+            log_start=max(place.log_start, edges[place[:2]][0]),
+            log_end=min(place.log_end, edges[place[:2]][1]),
+        )
+        for place in places
+        if place[:2] in edges
+    ]
 
 
 def _content(is_visible: str) -> str:
