@@ -11,12 +11,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
+try:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        InputPartition,
+    )
+except ModuleNotFoundError as error:
+    if error.name != "pyspark.sql.datasource":
+        raise
+    from pyspark import __version__
+
+    raise ModuleNotFoundError(
+        f"kwire-log needs PySpark 4.0 or later, this is {__version__}", name=error.name
+    ) from None
 
 from kwire.errors import ConfigurationError
 from kwire.pipeline import following, planning, reading
