@@ -118,7 +118,7 @@ def _output_of_children(log: Path | None) -> Iterator[None]:
 def require(config: Mapping[str, str], *, kafka: bool) -> None:
     """What can be known to be missing before Spark starts with this configuration. SparkError in one line."""
     version = spark_session.pyspark_version()
-    spark_session.require_sources("kwire audit")
+    spark_session.require_sources("the audit")
     if find_spec("matplotlib") is None:
         raise spark_session.SparkError(
             "matplotlib is not installed: pip install 'kwire[spark]' brings it"

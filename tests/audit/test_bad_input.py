@@ -185,7 +185,7 @@ def test_no_java_or_an_old_one(given: Given) -> None:
 
 def test_no_pyspark_or_one_without_data_sources_in_python(given: Given) -> None:
     given.python("pyspark/__init__.py", '__version__ = "3.5.7"\n')
-    assert given.told_of_logs() == "kwire audit needs PySpark 4.0 or later, this is 3.5.7"
+    assert given.told_of_logs() == "the audit needs PySpark 4.0 or later, this is 3.5.7"
     given.python("pyspark/__init__.py", "raise ImportError\n")
     assert given.told_of_logs() == (
         "PySpark is not installed: pip install 'kwire[spark]' (and a Java 17)"
