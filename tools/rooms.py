@@ -32,6 +32,7 @@ FOLDERS = (
     "kwire/backends/clock",
     "kwire/backends/events",
     "kwire/backends/faults",
+    "kwire/backends/inside",
     "kwire/backends/snapshots",
     "kwire/launch",
     "kwire/forks",

@@ -50,10 +50,14 @@ class ContainerHandle:
         self.paused = False
         self.running = False
         self.container: Any = None
+        self.inside: Address | None = None
+        """Of the listener for brokers and for kwire itself, if clients have another one."""
 
     @property
     def address(self) -> Address:
-        """Host and port to connect to."""
+        """Host and port for kwire itself to connect to."""
+        if self.inside is not None:
+            return self.inside
         host, _, port = self.advertised.rpartition(":")
         return host, int(port)
 

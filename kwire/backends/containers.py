@@ -32,6 +32,7 @@ from kwire.backends.engine import (
     this_host,
     translate_errors,
 )
+from kwire.backends.inside.doors import INSIDE_PORT, Doors, alias_of
 from kwire.backends.options import check_configs, checked_controllers, kwire_errors
 from kwire.backends.outside import SeenFromOutside
 from kwire.backends.requests import RequestHistory
@@ -56,8 +57,6 @@ _DATA_DIR = "/var/lib/kafka/data"
 START_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 _PORT_TRIES = 5
-_OWN_KEYS = ("listeners", "advertised.listeners", "node.id", "broker.id", "log.dirs", "log.dir")
-_OWN_PREFIXES = ("listener.", "inter.broker.", "controller.listener.", "controller.quorum.voters")
 
 
 class Containers(SeenFromOutside):
@@ -66,10 +65,11 @@ class Containers(SeenFromOutside):
     def __init__(self, spec: ClusterSpec, data_dir: str | os.PathLike[str] | None) -> None:
         """ConfigurationError. The engine is contacted by `start` only."""
         super().__init__()
-        self._config = config = dict(spec.node.values)
-        check_configs(spec, config)
+        check_configs(spec, dict(spec.node.values))
         count = checked_controllers(spec.controllers)
+        self._doors = Doors(spec)
         self.spec = spec
+        """What it was made with; while it runs, with its certificates."""
         self._controller_ids = list(range(CONTROLLER_ID, CONTROLLER_ID + count))
         self.requests = RequestHistory(
             spec.node.recent_requests,
@@ -81,11 +81,7 @@ class Containers(SeenFromOutside):
         """The controllers that have their own container, by id."""
         if data_dir is not None:
             raise errors.ConfigurationError('data_dir: not possible with isolation "docker"')
-        for key in config:
-            if key in _OWN_KEYS or key.startswith(_OWN_PREFIXES):
-                raise errors.ConfigurationError(f'{key}: not possible with isolation "docker"')
         self._brokers = spec.brokers
-        self._overrides = spec.overrides
         self.image = os.environ.get(IMAGE_VARIABLE) or "kwire"
         self.handles: dict[int, ContainerHandle] = {}
         self._client: Any = None
@@ -177,7 +173,10 @@ class Containers(SeenFromOutside):
             self._client = await self.call(connect_engine)
             await self.call(lambda: sweep_engine(self._client))
             await self.call(lambda: self._client.images.get(self.image))
-            self._owner = TemporaryDirectory()
+            self._owner = folder = TemporaryDirectory()
+            _, bound = reachable_from_here(self._client)
+            await self.call(lambda: self._doors.make_certificates(folder.path, bound))
+            self.spec = self._doors.spec
             if self.has_network:
                 await self.call(self._start_controllers)
             works = [
@@ -210,7 +209,7 @@ class Containers(SeenFromOutside):
             self._run_controller(node_id)
 
     def _membership(self) -> dict[str, str]:
-        voters = ",".join(f"{each}@{_alias(each)}:9093" for each in self._controller_ids)
+        voters = ",".join(f"{each}@{alias_of(each)}:9093" for each in self._controller_ids)
         return {
             "CLUSTER_ID": self._cluster_id(),
             "KAFKA_CONTROLLER_QUORUM_VOTERS": voters,
@@ -226,26 +225,29 @@ class Containers(SeenFromOutside):
 
     def _run_controller(self, node_id: int) -> None:
         variables = {
-            **_CONTROLLER,
-            **_variables(self._config),
+            **self._doors.of_controller(node_id),
             **self.spec.node.replace(recent_requests=False).variables(),
             **self._membership(),
             "KAFKA_NODE_ID": str(node_id),
         }
 
         def made(host: str, port: int) -> tuple[ContainerHandle, dict[str, str]]:
-            control, advertised = f"{host}:{port}", f"{_alias(node_id)}:9093"
+            control, advertised = f"{host}:{port}", f"{alias_of(node_id)}:9093"
             handle = ContainerHandle(self, node_id, advertised, control, "controller")
             return handle, variables
 
         self.controllers[node_id] = self._run_with_ports(made, [CONTROL_PORT])
 
     def _run_broker(self, node_id: int) -> None:
-        def made(host: str, port: int, control: int) -> tuple[ContainerHandle, dict[str, str]]:
+        def made(
+            host: str, port: int, control: int, *inside: int
+        ) -> tuple[ContainerHandle, dict[str, str]]:
             handle = ContainerHandle(self, node_id, f"{host}:{port}", f"{host}:{control}")
+            for each in inside:
+                handle.inside = self.admin.routes[alias_of(node_id), INSIDE_PORT] = host, each
             return handle, self._broker_variables(node_id, handle.advertised)
 
-        self.handles[node_id] = self._run_with_ports(made, [9092, CONTROL_PORT])
+        self.handles[node_id] = self._run_with_ports(made, self._doors.ports)
 
     def _run_with_ports(
         self, made: Callable[..., tuple[ContainerHandle, dict[str, str]]], inner: list[int]
@@ -275,23 +277,14 @@ class Containers(SeenFromOutside):
         raise AssertionError
 
     def _broker_variables(self, node_id: int, advertised: str) -> dict[str, str]:
-        variables = _variables({**self._config, **self._overrides.get(node_id, {})})
+        variables = self._doors.of_broker(node_id, advertised, is_alone=not self.has_network)
         factor = str(min(3, self._brokers))
         variables.setdefault("KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR", factor)
         variables.setdefault("KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR", factor)
         variables.update(self.spec.node.variables())
         if not self.has_network:
-            variables["KAFKA_LISTENERS"] = "PLAINTEXT://0.0.0.0:9092"
-            variables["KAFKA_ADVERTISED_LISTENERS"] = f"PLAINTEXT://{advertised}"
             return variables
-        inside = f"INSIDE://{_alias(node_id)}:19092"
-        return {
-            **variables,
-            **_BROKER,
-            **self._membership(),
-            "KAFKA_NODE_ID": str(node_id),
-            "KAFKA_ADVERTISED_LISTENERS": f"HOST://{advertised},{inside}",
-        }
+        return {**variables, **self._membership(), "KAFKA_NODE_ID": str(node_id)}
 
     def _run(
         self, variables: dict[str, str], handle: ContainerHandle, ports: dict[str, Any]
@@ -310,7 +303,9 @@ class Containers(SeenFromOutside):
         )
         self._made.append(container)
         if self._network is not None:
-            self._network.connect(container, aliases=[_alias(node_id)])
+            self._network.connect(container, aliases=[alias_of(node_id)])
+        if handle.kind == "broker":
+            self._doors.put_certificates(container, node_id)
         container.start()
         return container
 
@@ -368,6 +363,7 @@ class Containers(SeenFromOutside):
         threads.shutdown()
         if self._owner is not None:
             self._owner.remove()
+        self.spec = self._doors.forget_certificates()
         self._owner = self._network = self._volume = None
         for handle in (*self.controllers.values(), *self.handles.values()):
             handle.running = handle.paused = False
@@ -437,32 +433,3 @@ class Containers(SeenFromOutside):
     async def ask(self, broker_id: int, method: str, path: str, body: Any = None) -> Any:
         require_answering(self.handles[broker_id])
         return await self.handles[broker_id].ask(method, path, body)
-
-
-_CONTROLLER = {
-    "KAFKA_PROCESS_ROLES": "controller",
-    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
-    "KAFKA_LISTENERS": "CONTROLLER://0.0.0.0:9093",
-}
-_BROKER = {
-    "KAFKA_PROCESS_ROLES": "broker",
-    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
-    "KAFKA_INTER_BROKER_LISTENER_NAME": "INSIDE",
-    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,HOST:PLAINTEXT,INSIDE:PLAINTEXT",
-    "KAFKA_LISTENERS": "HOST://0.0.0.0:9092,INSIDE://0.0.0.0:19092",
-}
-
-
-def _alias(node_id: int) -> str:
-    if node_id == CONTROLLER_ID:
-        return "controller"
-    return f"controller-{node_id}" if node_id > CONTROLLER_ID else f"kafka-{node_id}"
-
-
-def _variables(config: dict[str, str]) -> dict[str, str]:
-    """Translate configuration keys to the image's variables (docs/docker.md)."""
-    found = {}
-    for key, value in config.items():
-        name = key.replace("_", "__").replace("-", "___").replace(".", "_")
-        found["KAFKA_" + name.upper()] = value
-    return found

@@ -77,11 +77,11 @@ def spec_of(
     if any(each is not None and each is not False and each not in ({}, ()) for each in locks):
         from kwire.security.arguments import with_locks
 
-        values = with_locks(values, *locks)
         if isolation == DOCKER:
-            raise errors.ConfigurationError(
-                "sasl, users, tls, acl: not possible yet with containers"
-            )
+            from kwire.backends.inside.doors import check_keys
+
+            check_keys(values)
+        values = with_locks(values, *locks)
     checked = _checked_flag("fast", fast)
     return ClusterSpec(
         brokers=brokers,

@@ -38,6 +38,8 @@ class Client(Admin):
         self._negotiates = negotiates
         self.access: Access | None = None
         """TLS and log-in, where they are asked for."""
+        self.routes: dict[Address, Address] = {}
+        """Where to find what is advertised, if that is for others only."""
         self._ranges: dict[Address, Ranges] = {}
 
     async def run(self, steps: Steps[T]) -> T:
@@ -72,7 +74,8 @@ class Client(Admin):
         credentials = None if access is None else access.credentials
         connection = Connection(ADMINISTRATION_CLIENT_ID, ranges, credentials)
         exchange = connection.ask(step.request)
-        response = await _carry(exchange, step.address, step.seconds, access)
+        address = self.routes.get(step.address, step.address)
+        response = await _carry(exchange, address, step.seconds, access)
         # After an error they are asked for again: another broker may have come to the address.
         assert connection.ranges is not None
         self._ranges[step.address] = connection.ranges

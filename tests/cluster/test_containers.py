@@ -1,8 +1,10 @@
 """isolation "docker" where there is no engine: what is said, and that nothing is left. With one:
 compat_tests/test_cluster_docker.py."""
 
+import io
 import subprocess
 import sys
+import tarfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ import pytest
 from plugin_run import run_pytest
 
 from kwire import Cluster, errors
-from kwire.backends.containers import _variables
+from kwire.backends.inside.doors import Doors, variables_of
+from kwire.backends.options import spec_of
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -87,7 +90,81 @@ def test_what_containers_cannot_have_is_refused(options: dict[str, Any], said: s
 
 
 def test_configuration_keys_become_the_images_variables() -> None:
-    assert _variables({"num.partitions": "3", "a_b-c.d": "x"}) == {
+    assert variables_of({"num.partitions": "3", "a_b-c.d": "x"}) == {
         "KAFKA_NUM_PARTITIONS": "3",
         "KAFKA_A__B___C_D": "x",
     }
+
+
+# --- locks
+
+
+def locked(**locks: Any) -> Doors:
+    users = {"admin": "s", "alice": "t"}
+    options = {"sasl": "plain", "users": users, "tls": False, "mtls": False, "acl": True}
+    given = {**options, "super_users": ["admin"], **locks}
+    names = ("sasl", "users", "tls", "mtls", "acl", "super_users")
+    return Doors(spec_of(2, 1, "docker", {}, {}, tuple(given[each] for each in names)))  # type: ignore[arg-type]
+
+
+def test_locks_are_those_of_the_clients_listener() -> None:
+    found = locked().of_broker(2, "127.0.0.1:4711", is_alone=False)
+    assert found["KAFKA_LISTENERS"] == (
+        "SASL_PLAINTEXT://0.0.0.0:9092,KWIRE_INTERNAL://0.0.0.0:19092"
+    )
+    assert found["KAFKA_ADVERTISED_LISTENERS"] == (
+        "SASL_PLAINTEXT://127.0.0.1:4711,KWIRE_INTERNAL://kafka-2:19092"
+    )
+    assert found["KAFKA_INTER_BROKER_LISTENER_NAME"] == "KWIRE_INTERNAL"
+    assert found["KAFKA_AUTHORIZER_CLASS_NAME"] and found["KAFKA_SUPER_USERS"] == "User:admin"
+    controller = locked().of_controller(1000)
+    assert controller["KAFKA_LISTENERS"] == "KWIRE_INTERNAL://0.0.0.0:9093"
+    assert controller["KAFKA_SUPER_USERS"] == "User:admin"
+
+
+def test_an_image_takes_these_variables() -> None:
+    from kwire.docker.cluster_node import controller_spec
+    from kwire.docker.environment import container_settings
+
+    voters = {"KAFKA_CONTROLLER_QUORUM_VOTERS": "1000@controller:9093", "KWIRE_CONTROLLERS": "1"}
+    found = locked().of_controller(1000) | voters | {"KAFKA_NODE_ID": "1000"}
+    values = controller_spec(container_settings(found)).values
+    assert values["listeners"] == "KWIRE_INTERNAL://0.0.0.0:9093"  # not subject to access rules
+    assert values["advertised.listeners"] == "KWIRE_INTERNAL://controller:9093"
+
+
+def test_certificates_are_made_here_and_a_container_gets_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    doors = locked(mtls=True)
+    doors.make_certificates(str(tmp_path), "127.0.0.1")
+    found = doors.of_broker(2, "127.0.0.1:4711", is_alone=False)
+    assert found["KAFKA_SSL_KEYSTORE_LOCATION"] == "/etc/kafka/secrets/node.pem"
+    assert found["KAFKA_LISTENER_NAME_SASL__SSL_SSL_CLIENT_AUTH"] == "required"
+    assert not any(
+        str(tmp_path) in text or name.startswith("KAFKA_KWIRE_TLS") for name, text in found.items()
+    )
+    put: list[Any] = []
+
+    class Container:
+        def put_archive(self, path: str, data: bytes) -> None:
+            put.append((path, data))
+
+    doors.put_certificates(Container(), 2)
+    ((path, data),) = put
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        members = {each.name: (each.uid, each.mode) for each in archive.getmembers()}
+        file = archive.extractfile("node.pem")
+        own = file.read() if file else None
+    assert path == "/etc/kafka/secrets"
+    assert members == {"node.pem": (1000, 0o600), "ca.pem": (1000, 0o600)}
+    assert own == (tmp_path / "tls" / "broker-2.pem").read_bytes()
+
+
+def test_an_engine_on_another_machine_has_no_locked_cluster() -> None:
+    with pytest.raises(errors.StartError, match="not possible with a Docker engine on another"):
+        locked().make_certificates("/tmp", "0.0.0.0")
+
+
+def test_listeners_beside_locks_are_refused() -> None:
+    with pytest.raises(errors.ConfigurationError, match="listeners: not possible with isolation"):
+        Cluster(isolation="docker", tls=True, config={"listeners": "PLAINTEXT://127.0.0.1:0"})

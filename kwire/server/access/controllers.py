@@ -34,6 +34,13 @@ def secured(values: Mapping[str, str], of_brokers: Mapping[str, str]) -> dict[st
         return found
     if brokers.name == INTERNAL_LISTENER and not names:
         return _internal(found, of_brokers)
+    if name == INTERNAL_LISTENER:  # in a network of the nodes' own (kwire/backends/inside)
+        for key in ("listeners", "advertised.listeners"):
+            found[key] = f"{name}://{found[key].partition('://')[2]}"
+        found["listener.security.protocol.map"] = f"{name}:{PLAINTEXT}"
+        found["inter.broker.listener.name"] = name
+        found.pop("security.inter.broker.protocol", None)
+        return found
     found.update((key, of_brokers[key]) for key in of_brokers if key.startswith(_KEPT))
     if protocol == brokers.security_protocol == PLAINTEXT:
         found.pop("security.inter.broker.protocol", None)

@@ -1,0 +1,1 @@
+"""What the containers of a cluster are started with: their variables, listeners, certificates."""
