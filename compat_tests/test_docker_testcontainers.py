@@ -23,6 +23,12 @@ pytestmark = [pytest.mark.kwire_only, pytest.mark.timeout(300)]
 
 JAVA = tooling.HERE / "java" / "testcontainers"
 MOST_SECONDS = 20.0
+LOCKED = [
+    *("ConfluentKafkaContainer/sasl", "Formatted/scram"),
+    *("ConfluentKafkaContainer/tls", "OldKafkaContainer/sasl"),
+]
+"""Log-ins by environment variables and a JAAS file, as the examples of Testcontainers have them; "tls": by a key
+store over TLS, too."""
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +85,7 @@ def java_said(names: None) -> dict[str, str]:
         *("ConfluentKafkaContainer", "confluentinc/cp-kafka:7.4.0"),
         *("OldKafkaContainer", "confluentinc/cp-kafka:7.4.0"),
         *("OldKafkaContainer+kraft", "confluentinc/cp-kafka:7.4.0"),
+        *(word for kind in LOCKED for word in (kind, "confluentinc/cp-kafka:7.4.0")),
     ]
     fast = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
     quiet = [
@@ -91,6 +98,7 @@ def java_said(names: None) -> dict[str, str]:
         "TESTCONTAINERS_CHECKS_DISABLE": "true",
         # In a container itself it would ask an alpine image for the way to the engine.
         "TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1",
+        "STORES": str(docker_engine.ROOT / "tests" / "data" / "tls"),
     }
     argv = [java, *fast, *quiet, "-cp", f"{java_jars()}/*", str(JAVA / "ContainerStart.java")]
     done = subprocess.run(
@@ -104,7 +112,10 @@ def java_said(names: None) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     "kind",
-    ["KafkaContainer", "ConfluentKafkaContainer", "OldKafkaContainer", "OldKafkaContainer+kraft"],
+    [
+        *("KafkaContainer", "ConfluentKafkaContainer", "OldKafkaContainer"),
+        *("OldKafkaContainer+kraft", *LOCKED),
+    ],
 )
 def test_javas_containers(java_said: dict[str, str], kind: str) -> None:
     assert kind in java_said, java_said.get("failure", json.dumps(java_said))

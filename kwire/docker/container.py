@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from kwire.launch.up import OpenControl
 
 HEALTH_FILE = "/tmp/kwire-health"
-FORMATTED_FILE = "/tmp/kwire-cluster-id"
-"""The file in which the image's kafka-storage saves the given cluster id."""
 CONFIG_FILES = ("/mnt/shared/config/server.properties", "/etc/kafka/kafka.properties")
 DEFAULT_CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 _USAGE = "usage: python -m kwire.docker run | start FILE [--override KEY=VALUE]..."
@@ -68,6 +66,7 @@ def _end_before_start(number: int, _frame: FrameType | None) -> None:
 
 
 def _settings(arguments: list[str]) -> ContainerSettings:
+    from kwire.docker import formatted
     from kwire.docker.environment import container_settings
     from kwire.launch.configuration import with_jaas_file
     from kwire.server.errors import SettingsError
@@ -98,8 +97,10 @@ def _settings(arguments: list[str]) -> ContainerSettings:
     settings = container_settings(environ, values, _is_free)
     settings.node = settings.node.replace(values=with_jaas_file(settings.node.values))
     node = settings.node
-    if node.cluster_id is None and not node.controllers:
-        settings.node = node.replace(cluster_id=_default_cluster_id(node.data_dir))
+    if not formatted.is_made(node.data_dir):
+        settings.node = node = node.replace(values=formatted.with_scram_users(node.values))
+        if node.cluster_id is None and not node.controllers:
+            settings.node = node.replace(cluster_id=formatted.cluster_id() or DEFAULT_CLUSTER_ID)
     return settings
 
 
@@ -126,20 +127,6 @@ def _read(path: str) -> dict[str, str]:
         raise NodeError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
         raise SettingsError(str(error)) from None
-
-
-def _default_cluster_id(data_dir: str) -> str | None:
-    """The cluster id for a new directory: that of kafka-storage format, else apache/kafka's."""
-    from kwire.server.log_dirs import split_dirs
-
-    identities = ("meta.properties", "controller/meta.properties")  # a broker's, a cluster's
-    if any(os.path.exists(os.path.join(d, i)) for d in split_dirs(data_dir) for i in identities):
-        return None
-    try:
-        with open(FORMATTED_FILE, encoding="ascii") as file:
-            return file.read().strip() or DEFAULT_CLUSTER_ID
-    except (OSError, UnicodeDecodeError):
-        return DEFAULT_CLUSTER_ID
 
 
 def _run(settings: ContainerSettings) -> int:

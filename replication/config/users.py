@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kwire.replication.config.broker_config import ConfigError, broker_key
 from kwire.replication.core.scram_credentials import NUMBERS
-from kwire.replication.core.types import USERS_KEY
+from kwire.replication.core.types import SCRAM_USERS_KEY, USERS_KEY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,12 +23,19 @@ def given_users(config: BrokerConfig) -> dict[str, str]:
 
 
 def given_scram_users(config: BrokerConfig) -> list[tuple[str, str, str]]:
-    """Name, mechanism and secret of those that have SCRAM credentials, for each mechanism that some listener enables.
-    ConfigError."""
+    """Name, mechanism and secret of those that have SCRAM credentials: for each mechanism that some listener enables,
+    or for that with which they are given (`kwire.scram.users`). ConfigError."""
     users = given_users(config)
     texts = [text for key, text in config.static.items() if key.endswith("sasl.enabled.mechanisms")]
     enabled = {each.strip() for text in texts for each in text.split(",")}
-    return [(n, each, s) for each in NUMBERS if each in enabled for n, s in users.items()]
+    found = [(n, each, s) for each in NUMBERS if each in enabled for n, s in users.items()]
+    for line in filter(None, config.static.get(SCRAM_USERS_KEY, "").split("\n")):
+        mechanism, name, secret = (*line.split(":", 2), "", "")[:3]
+        if mechanism not in NUMBERS or not name or not secret:
+            reason = "expected MECHANISM:NAME:SECRET, one a line"
+            raise ConfigError(SCRAM_USERS_KEY, "[hidden]", reason)
+        found.append((name, mechanism, secret))
+    return found
 
 
 def is_secret(key: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kwire.replication.core.types import TOKEN_KEYS, USERS_KEY
+from kwire.replication.core.types import SCRAM_USERS_KEY, TOKEN_KEYS, USERS_KEY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class SecurityControl:
         kinds = {key.partition("/")[0] for key in self._context.state.security}
         if "acl" in kinds:
             self.acls.start()
-        if "scram" in kinds or USERS_KEY in self._context.config.static:
+        given = self._context.config.static.keys()
+        if "scram" in kinds or USERS_KEY in given or SCRAM_USERS_KEY in given:
             self.scram.start(self._random)
-        if "token" in kinds or any(each in self._context.config.static for each in TOKEN_KEYS):
+        if "token" in kinds or any(each in given for each in TOKEN_KEYS):
             self.tokens.start()
