@@ -19,14 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from kwire.protocol.errors import ErrorCode, KafkaError
 from kwire.replication.config.table import BROKER_KEYS, TOPIC_KEYS, Row
 from kwire.replication.core.log_config import FULL, HEADER, OWN_FIELDS, LogConfig
-from kwire.replication.core.types import (
-    SCRAM_USERS_KEY,
-    SECURITY_KEYS,
-    SPANS,
-    TLS_DIRECTORY_KEY,
-    TLS_KEY,
-    USERS_KEY,
-)
+from kwire.replication.core.types import SECURITY_KEYS, SPANS, TLS_DIRECTORY_KEY, TLS_KEY, USER_KEYS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,8 +106,7 @@ OWN_KEYS: dict[str, Row] = {
     CREATION_WAITS_KEY: ("BOOLEAN", "true", None, "LOW", "read-only"),
     TLS_KEY: ("STRING", None, "[tls, mtls]", "LOW", "read-only"),
     TLS_DIRECTORY_KEY: ("STRING", None, None, "LOW", "read-only"),
-    USERS_KEY: ("PASSWORD", None, None, "LOW", "read-only"),
-    SCRAM_USERS_KEY: ("PASSWORD", None, None, "LOW", "read-only"),
+    **dict.fromkeys(USER_KEYS, ("PASSWORD", None, None, "LOW", "read-only")),
     VALIDATION_KEY: ("STRING", FULL, f"[{FULL}, {HEADER}]", "LOW", "cluster-wide"),
 }
 

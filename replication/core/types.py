@@ -76,9 +76,10 @@ USERS_KEY: Final = "kwire.users"
 """NAME:SECRET of users, one a line: they may log in by every enabled mechanism."""
 SCRAM_USERS_KEY: Final = "kwire.scram.users"
 """MECHANISM:NAME:SECRET of users, one a line: they have the credentials of that mechanism."""
+USER_KEYS: Final = (USERS_KEY, SCRAM_USERS_KEY)
 TOKEN_KEYS: Final = ("delegation.token.secret.key", "delegation.token.master.key")
 """The secret of delegation tokens: the name of today, which wins, and the old one."""
-SECURED_BY: Final = (USERS_KEY, SCRAM_USERS_KEY, *TOKEN_KEYS)
+SECURED_BY: Final = (*USER_KEYS, *TOKEN_KEYS)
 """Keys by which a controller has users or tokens from its start."""
 TLS_KEY: Final = "kwire.tls"
 """TLS or MTLS: certificates are made at the start, for listeners that have no key store."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kwire.replication.core.types import SCRAM_USERS_KEY, TOKEN_KEYS, USERS_KEY
+from kwire.replication.core.types import TOKEN_KEYS, USER_KEYS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class SecurityControl:
         if "acl" in kinds:
             self.acls.start()
         given = self._context.config.static.keys()
-        if "scram" in kinds or USERS_KEY in given or SCRAM_USERS_KEY in given:
+        if "scram" in kinds or not given.isdisjoint(USER_KEYS):
             self.scram.start(self._random)
-        if "token" in kinds or any(each in given for each in TOKEN_KEYS):
+        if "token" in kinds or not given.isdisjoint(TOKEN_KEYS):
             self.tokens.start()
