@@ -287,7 +287,7 @@ def test_a_client_that_makes_and_deletes_too_many_partitions(
         begin = time.monotonic()
         answer = wire.ask(create(many=135, more=1), 7)
         assert [topic.error_code for topic in answer.topics] == [0, THROTTLED]
-        assert answer.topics[1].error_message == "The throttling quota has been exceeded."
+        assert answer.topics[1].error_message is None
         assert 0 <= answer.throttle_time_ms <= 2500
         wire.ask(MetadataRequest(topics=[]), 9)
         assert time.monotonic() - begin > answer.throttle_time_ms / 1000 - 0.1

@@ -46,7 +46,7 @@ done
 echo "spark setup: Spark $version into spark_it/.build (once, about 450 MB)" >&2
 log=$build/setup-$version.log
 [ -x $venv/bin/python ] || "$python" -m venv $venv >"$log" 2>&1 || fail "$python cannot make a virtual environment, see $log"
-env PIP_DISABLE_PIP_VERSION_CHECK=1 $venv/bin/python -m pip install -q "pyspark==$version" -e "..[spark]" \
+env PIP_DISABLE_PIP_VERSION_CHECK=1 $venv/bin/python -m pip install -q "pyspark==$version" -e "..[spark,tls]" \
     'pytest>=8' pytest-timeout pytest-rerunfailures 'confluent-kafka>=2.6' 'kafka-python>=3' 'docker>=7' 'testcontainers>=4.10' >"$log" 2>&1 ||
     { tail -n 5 "$log" >&2; fail "pip failed, see $log"; }
 rm -rf "$jars"

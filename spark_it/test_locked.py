@@ -1,4 +1,4 @@
-"""Spark's source and sink over SASL_SSL: by a user's secret, and by a delegation token as Spark hands it to executors."""
+"""Spark's source and sink over SASL_SSL: by a user's secret, and by a delegation token as executors have it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kwire import Cluster
-from spark_it import support
 
 pytest.importorskip("cryptography", reason="certificates need the extra kwire[tls]")
 pytestmark = pytest.mark.timeout(400)
@@ -66,13 +65,14 @@ def test_a_user_writes_and_reads(spark: Any, locked: Cluster) -> None:
 def test_who_has_no_rights_is_told_so(spark: Any, locked: Cluster) -> None:
     locked.create_topic("not-for-bob", partitions=1, replication_factor=3)
     frame = spark.createDataFrame([("a",)], ["value"])
-    with pytest.raises(Exception, match="not authorized|Authorization|AuthorizationException"):
+    with pytest.raises(Exception, match="Authorization"):
         frame.write.format("kafka").options(**options(locked, "bob"), topic="not-for-bob").save()
     assert locked.records("not-for-bob") == []
 
 
 def test_a_delegation_token_is_enough(spark: Any, locked: Cluster) -> None:
-    """A token in the credentials of the Hadoop user, where Spark looks for one for each cluster that it knows."""
+    """A token in the credentials of the Hadoop user, where Spark looks for one for each cluster that it knows. What
+    the source is given has neither a protocol nor a secret."""
     locked.create_topic("by-token", partitions=3, replication_factor=3)
     config = locked.client_config("java", "alice")
     jvm = spark._jvm
@@ -102,8 +102,6 @@ def test_a_delegation_token_is_enough(spark: Any, locked: Cluster) -> None:
         for key in known:
             conf.remove(f"spark.kafka.clusters.kwire.{key}")
     assert found == ["a", "b", "c"]
-    principals = {each.principal for each in locked.clients()} if hasattr(locked, "clients") else set()
-    assert principals is not None
 
 
 def trust(config: dict[str, Any]) -> dict[str, str]:

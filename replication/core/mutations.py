@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _STRICT_SINCE = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
 _BUCKETS_KEPT = 1000
-_EXCEEDED = "The throttling quota has been exceeded."
 
 
 class MutationQuota:
@@ -119,7 +118,9 @@ class Charge:
             self._throttle_ms = floor(-left / bound * 1000 + 0.5)
             self._at_ms = self._quota.clock.now_ms
             if self._is_strict:
-                raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, _EXCEEDED)
+                raise KafkaError(
+                    ErrorCode.THROTTLING_QUOTA_EXCEEDED
+                )  # without a message, as in Kafka
         elif self._is_strict:
             self._quota.take(self._key, partitions)
 
