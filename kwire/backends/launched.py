@@ -72,6 +72,11 @@ class Launched:
         """The data directory, or several with commas between. ClusterStateError when the cluster is stopped."""
         return self._running().data_dir
 
+    @property
+    def cluster_id(self) -> str | None:
+        """As nodes have it; None before the first start."""
+        return self.spec.node.cluster_id
+
     @classmethod
     def adopt(cls, supervisor: Supervisor) -> Launched:
         """Wrap a supervisor that the caller has started on this loop and will stop."""

@@ -142,6 +142,8 @@ class NodeLauncher:
                 text = f"temporary directory: {error.filename}: {error.strerror}"
                 raise errors.StartError(text) from None
             directory = self._temporary.path
+            if self.snapshot is not None:
+                directory = self.snapshot.dirs_below(directory)
         node = self.spec.node.replace(data_dir=directory, temporary=self._temporary is not None)
         if not logging.getLogger("kwire").hasHandlers():
             node = node.replace(log_level="error")  # in child processes as here: see logs.write

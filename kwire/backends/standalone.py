@@ -20,10 +20,12 @@ from kwire.launch.spec import ClusterSpec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
     from kwire.backends.base import StartedBackend
     from kwire.client.connection import Address
+    from kwire.launch.spec import NodeSpec
     from kwire.launch.supervisor import Supervisor
     from kwire.server.link_rules import LinkRule
 
@@ -44,21 +46,35 @@ class StandaloneHandle:
     running = True
     paused = False
 
-    def __init__(self, runner: NodeRunner) -> None:
-        self._runner = runner
-        self._control = NodeControl(lambda: [runner] if runner.is_loaded else [], None)
-        self.node_id = runner.node_id
-        self.advertised = runner.advertised
+    def __init__(self, first: NodeRunner) -> None:
+        """`first`: the first run, which knows the `latest`."""
+        self._first = first
+        self._control = NodeControl(self._loaded, None)
+        self.node_id = first.node_id
+        self.advertised = first.advertised
+
+    @property
+    def spec(self) -> NodeSpec:
+        return self._first.latest.spec
+
+    @property
+    def answers(self) -> bool:
+        """Whether it can be asked: always, but during a restore."""
+        return self._first.latest.is_loaded
+
+    def _loaded(self) -> list[NodeRunner]:
+        latest = self._first.latest
+        return [latest] if latest.is_loaded else []
 
     @property
     def rack(self) -> str | None:
         """The broker's rack, `broker.rack`; None without one."""
-        return self._runner.spec.values.get("broker.rack")
+        return self.spec.values.get("broker.rack")
 
     @property
     def log_dir(self) -> str:
         """The node's log directories, comma-separated."""
-        return self._runner.spec.data_dir
+        return self.spec.data_dir
 
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """Send a request to the control API of the node. RequestError and others of kwire.errors."""
@@ -114,6 +130,7 @@ class Standalone(SeenFromOutside):
     def __init__(self, runner: NodeRunner) -> None:
         super().__init__()
         self._runner = runner
+        self._failures: list[str] = []
         self.admin.access = None if runner.logins is None else runner.logins.own
         self._handle = StandaloneHandle(runner)
         self.handles = {runner.node_id: self._handle}
@@ -187,9 +204,30 @@ class Standalone(SeenFromOutside):
         _refuse(node_id)
 
     async def failures(self) -> list[str]:
-        """Tracebacks of internal errors."""
+        """Tracebacks of internal errors, also of before a restore."""
         found: list[str] = (await self._handle.ask("GET", "/v1/failures"))["failures"]
-        return found
+        return self._failures + found
+
+    # --- snapshots
+
+    @property
+    def data_dir(self) -> str:
+        """The data directory, or several with commas between."""
+        return self._runner.spec.data_dir
+
+    @property
+    def cluster_id(self) -> str:
+        return self._runner.latest.core.services.cluster_id
+
+    async def restart(self, between: Callable[[], None]) -> None:
+        """Kill the broker, run a function on a thread, and start the broker again at its address. StartError."""
+        from kwire.launch import again
+
+        self._failures = await self.failures()
+        await self.requests.keep(self._handle.node_id)
+        await self.events.keep(self._handle)
+        with kwire_errors():
+            await again.restart(self._runner, between)
 
     async def start(self) -> None:
         """Do nothing: it runs."""

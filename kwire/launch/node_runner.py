@@ -1,7 +1,6 @@
 """Runs one node, from its spec to a listening socket: a broker, a controller or a standalone broker.
 
-`kwire up` with one broker and `kwire node` run one node in their process, the supervisor runs
-several on one event loop; all of them use `NodeRunner`."""
+`kwire up` with one broker and `kwire node` run one in their process, the supervisor several on one event loop."""
 
 from __future__ import annotations
 
@@ -84,10 +83,11 @@ class NodeRunner:
             self._make_node()
         except ConfigError as error:
             raise SettingsError(str(error)) from None
+        # Called with the loaded core before the node serves.
         self.on_loaded: Callable[[Broker | ControllerNode], None] | None = None
-        """Called with the loaded core before the node serves."""
         self.on_halted: Callable[[str], None] | None = None
         """Called with the reason after the broker has halted itself and released everything."""
+        self.latest: NodeRunner = self  # of a standalone broker that was restarted: see again.py
         self._loop: asyncio.AbstractEventLoop
         self._aside: Aside | None = None
         if spec.role == BROKER:

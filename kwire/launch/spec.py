@@ -215,9 +215,8 @@ class NodeSpec(Spec):
 class ClusterSpec(Spec):
     """Several nodes, or a standalone broker.
 
-    `node`: the first broker, with the data directory that all of them share. The ports in its
-    listeners are the first broker's; each further broker's are one higher (0 stays 0).
-    `overrides`: keys of single brokers (broker.rack, say), by id. `snapshot`: what `kwire up` starts with."""
+    `node`: the first broker, with the data directory that all share. Its listeners have its ports; each further
+    broker's are one higher (0 stays 0). `overrides`: keys of single brokers, by id. `snapshot`: what it starts with."""
 
     brokers: int = option(
         "--brokers",
@@ -254,8 +253,9 @@ class ClusterSpec(Spec):
 
     @property
     def is_standalone(self) -> bool:
-        """Whether the cluster is a single broker with the controller in it. Snapshots are of others."""
-        return self.brokers == 1 and self.controllers == 1 and self.snapshot is None
+        """Whether the cluster is a single broker with the controller in it."""
+        found = self.snapshot
+        return self.brokers == self.controllers == 1 and (found is None or found.is_standalone)
 
     @property
     def controller_id(self) -> int:

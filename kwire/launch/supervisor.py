@@ -162,7 +162,7 @@ class Supervisor:
         dirs = split_dirs(self.data_dir)
         shape.check_cluster(dirs)
         self._lock = shape.ClusterLock(dirs)
-        _finish_restore(dirs[0])
+        _finish_restore(self.data_dir)
         found = {broker for path in dirs for broker in shape.brokers_in(path)}
         self._idle = idle = sorted(found - self.brokers.keys())
         if idle:

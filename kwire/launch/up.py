@@ -29,6 +29,7 @@ from kwire.server.descriptors import raise_limit
 from kwire.server.errors import NodeError, SettingsError
 from kwire.server.events import NodeEvent
 from kwire.server.listeners import format_address
+from kwire.server.log_dirs import split_dirs
 from kwire.server.logs import event
 from kwire.server.node import new_event_loop, settle_garbage_collector
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from kwire.launch.spec import ClusterSpec, NodeSpec
     from kwire.launch.supervisor import Supervisor
     from kwire.server.temporary import TemporaryDirectory
+    from kwire.snapshots.saved import Snapshot
 
     MakeControl = Callable[[Supervisor | NodeRunner], Handler]
     OpenControl = Callable[[NodeRunner], Awaitable[ControlSocket]]
@@ -170,7 +172,7 @@ async def _run_standalone(cluster: ClusterSpec, surroundings: Surroundings) -> N
     if TLS_KEY in cluster.node.values:
         folder, cluster = prepare_tls(cluster, surroundings.written)
     try:
-        await _run_node(cluster.node, surroundings, stopping, folder)
+        await _run_node(cluster.node, surroundings, stopping, folder, cluster.snapshot)
     finally:
         if folder is not None:
             folder.remove()
@@ -181,10 +183,11 @@ async def _run_node(
     surroundings: Surroundings,
     stopping: asyncio.Future[str | None],
     folder: TemporaryDirectory | None,
+    snapshot: Snapshot | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     runner = NodeRunner(spec)
-    loop.add_signal_handler(signal.SIGUSR1, runner.log_status)
+    loop.add_signal_handler(signal.SIGUSR1, lambda: runner.latest.log_status())
     warn_about_keys(runner.config, surroundings.written)
 
     def on_halted(why: str) -> None:
@@ -196,11 +199,19 @@ async def _run_node(
     if folder is None and spec.temporary:
         folder = make_temporary(spec.data_dir)
     try:
+        if snapshot is not None or not spec.temporary:
+            from kwire.snapshots.tree import has_restore
+
+            dirs = split_dirs(spec.data_dir)
+            if snapshot is not None or any(map(has_restore, dirs)):
+                from kwire.snapshots.restoring import begin_with
+
+                begin_with(spec.data_dir, snapshot)
         await runner.start()
         try:
             await _serve_standalone(runner, surroundings, stopping)
         finally:
-            await runner.stop(last=True)
+            await runner.latest.stop(last=True)
     finally:
         if folder is not None:
             folder.remove()

@@ -1,9 +1,10 @@
 """Saved snapshots: what is in one, names, list, deletion.
 
 A snapshot is a directory with `kwire-snapshot.json` and the data that this file names, `data-<random>`: below it
-`controller`, `broker-1`, … as in the data directory of a cluster. Saving again under a name writes new data beside the
-old, replaces the file in one step, then deletes the old: a process that is killed meanwhile leaves the old snapshot
-whole. What it has left besides is deleted by the next save of that name.
+`controller`, `broker-1`, … as in the data directory of a cluster, or `standalone`, the directory of a standalone
+broker; the same of a second log directory is below `.dir-2`. Saving again under a name writes new data beside the old,
+replaces the file in one step, then deletes the old: a process that is killed meanwhile leaves the old snapshot whole.
+What it has left besides is deleted by the next save of that name.
 """
 
 from __future__ import annotations
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-FOLDER = ".kwire-snapshots"
-"""Below the data directory of a cluster: its snapshots."""
 _MANIFEST = "kwire-snapshot.json"
 _DATA = re.compile(r"data-[0-9a-f]{8}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
@@ -32,7 +31,8 @@ _LAYOUT = 1
 
 class Snapshot:
     """A saved snapshot: `name`, `path` (its directory), `created_ms` (Unix time), `cluster_id`, `brokers` (how many),
-    `first_id` (the first one's id), `controllers`, `size_bytes` (of its files, shared or not)."""
+    `first_id` (the first one's id), `controllers` (0: of a standalone broker), `log_dirs` (how many), `size_bytes` (of
+    its files, shared or not)."""
 
     def __init__(self, path: str, found: dict[str, Any]) -> None:
         """`found`: the object in its file. KeyError, TypeError, ValueError for one that is not of this format."""
@@ -45,15 +45,33 @@ class Snapshot:
         self.cluster_id = str(found["cluster_id"])
         self.first_id, self.brokers = int(found["first_id"]), int(found["brokers"])
         self.controllers = int(found["controllers"])
+        self.log_dirs = int(found.get("log_dirs", 1))
         self.size_bytes = int(found["size_bytes"])
 
     def __repr__(self) -> str:
         return f"<Snapshot {self.name}: {self.brokers} broker(s), {self.size_bytes} bytes, {self.path}>"
 
+    @property
+    def is_standalone(self) -> bool:
+        """Whether it is of a standalone broker."""
+        return not self.controllers
+
+    def dirs_below(self, directory: str) -> str:
+        """The log directories for it in a directory that has nothing else, with commas between."""
+        if self.log_dirs == 1:
+            return directory
+        return ",".join(os.path.join(directory, f"dir-{n}") for n in range(1, self.log_dirs + 1))
+
     def to_json(self) -> dict[str, Any]:
         """The object that the control API shows."""
         names = ("name", "path", "created_ms", "cluster_id", "first_id", "brokers", "controllers")
-        return {name: getattr(self, name) for name in (*names, "size_bytes")}
+        return {name: getattr(self, name) for name in (*names, "log_dirs", "size_bytes")}
+
+
+def place(data: str, number: int, *, standalone: bool) -> str:
+    """Where the data of a log directory is, the first one's number being 0."""
+    parts = [f".dir-{number + 1}"] * bool(number) + ["standalone"] * standalone
+    return os.path.join(data, *parts)
 
 
 def checked_name(name: object) -> str:
@@ -131,7 +149,10 @@ def copy(snapshot: Snapshot, path: str) -> Snapshot:
         del about[name]
 
     def write(directory: str) -> int:
-        fill(directory, snapshot)
+        for number in range(snapshot.log_dirs):
+            target = place(directory, number, standalone=snapshot.is_standalone)
+            os.makedirs(target, 0o700, exist_ok=True)
+            fill(target, snapshot, number)
         return snapshot.size_bytes
 
     return save(path, write, **about)

@@ -20,7 +20,7 @@ def with_shape(
         found = options["snapshot"] = saved.read(path)
     except errors.ClusterStateError as error:
         raise SettingsError(str(error)) from None
-    for name, number in (("brokers", found.brokers), ("controllers", found.controllers)):
+    for name, number in (("brokers", found.brokers), ("controllers", found.controllers or 1)):
         if options[name] not in (1, number):  # 1: not given
             raise SettingsError(f"--{name} {options[name]}: snapshot {found.name} has {number}")
         options[name] = number
@@ -28,6 +28,8 @@ def with_shape(
         raise SettingsError(
             f"--first-id {first_id}: that of snapshot {found.name} is {found.first_id}"
         )
-    if data_dir is not None and "," in data_dir:
-        raise SettingsError(f"--snapshot: one data directory, not {data_dir}")
+    if found.log_dirs > 1 and data_dir is None:
+        raise SettingsError(
+            f"snapshot {found.name} has {found.log_dirs} log directories: name as many new ones, --data-dir A,B"
+        )
     return found.first_id

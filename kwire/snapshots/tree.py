@@ -19,19 +19,40 @@ from kwire.server.log_file import copy_bytes
 _LINKED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 _LEFT_OUT = (".deleted", ".tmp", "-delete")
 """What is about to be deleted, and what was being written when a node was killed."""
-_OF_THE_PLACE = {".lock", ".kwire-temporary"}
-"""Files of a directory that are no data."""
+FOLDER = ".kwire-snapshots"
+"""Below the data directory of a cluster: its snapshots."""
+RESTORE = ".kwire-restore"
+"""What a restore that is under way calls its directories begins so (`restoring.py`)."""
+_OF_THE_PLACE = {".lock", ".kwire-temporary", FOLDER, "tls"}
+"""What is no data in a directory: locks, snapshots, the certificates that kwire has made."""
+
+
+def is_data(name: str) -> bool:
+    """Whether an entry of a node's directory is data, and not of the place."""
+    return name not in _OF_THE_PLACE and not name.startswith(RESTORE)
+
+
+def has_restore(directory: str) -> bool:
+    """Whether a restore has left something there."""
+    with suppress(OSError):
+        return any(name.startswith(RESTORE) for name in os.listdir(directory))
+    return False
 
 
 def copy_tree(source: str, target: str, *, share: bool, nested: bool = True) -> int:
-    """Copy a directory to a new one; return the bytes of its files. `share`: by links where that is safe: nobody has
-    the files open for writing. OSError. Files that are deleted meanwhile are left out."""
+    """Copy a directory to a new one; else as `copy_into`."""
     os.mkdir(target, 0o700)
+    return copy_into(source, target, share=share, nested=nested)
+
+
+def copy_into(source: str, target: str, *, share: bool, nested: bool = True) -> int:
+    """Copy what is in a node's directory; return the bytes of its files. `share`: by links where that is safe: nobody
+    has the files open for writing. OSError. Files that are deleted meanwhile are left out."""
     size = 0
     with os.scandir(source) as scan:
         entries = list(scan)
     for entry in entries:
-        if entry.name.endswith(_LEFT_OUT) or entry.name in _OF_THE_PLACE:
+        if entry.name.endswith(_LEFT_OUT) or not is_data(entry.name):
             continue
         to = os.path.join(target, entry.name)
         with suppress(FileNotFoundError):

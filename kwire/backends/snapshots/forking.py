@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kwire.aio import Cluster
+    from kwire.backends.snapshots.taking import Saveable
     from kwire.snapshots.saved import Snapshot
 
 _OF_ONE = ("log.dir", "log.dirs", "advertised.listeners")
@@ -24,6 +25,10 @@ def of_new_cluster(snapshot: Snapshot | str | os.PathLike[str]) -> Snapshot:
     """The snapshot that a new cluster starts with. ClusterStateError: there is none, or it has other broker ids."""
     path = snapshot.path if isinstance(snapshot, saved.Snapshot) else os.fspath(snapshot)
     found = saved.read(path)
+    if found.is_standalone:
+        raise errors.ClusterStateError(
+            f"snapshot {found.name} is of a standalone broker: kwire up --snapshot {found.path} starts one with it"
+        )
     if found.first_id != 1:
         raise errors.ClusterStateError(
             f"snapshot {found.name}: its first broker has the id {found.first_id}, not 1;"
@@ -34,12 +39,14 @@ def of_new_cluster(snapshot: Snapshot | str | os.PathLike[str]) -> Snapshot:
 
 def start_with(cluster: Cluster, snapshot: Snapshot) -> None:
     """Let a cluster, not yet started, start with a snapshot. NotSupportedError."""
-    taking.launched(cluster.inside).launcher.snapshot = snapshot
+    inside = taking.launched(cluster.inside)
+    assert isinstance(inside, Launched)
+    inside.launcher.snapshot = snapshot
 
 
-def launcher_of(launched: Launched) -> NodeLauncher:
+def launcher_of(launched: Saveable) -> NodeLauncher:
     """A launcher with the options of a cluster, but at other ports and in a temporary directory. NotSupportedError."""
-    given = launched.given
+    given = launched.given if isinstance(launched, Launched) else None
     if given is None:
         raise errors.NotSupportedError(
             "fork: this cluster runs by `kwire up`; kwire up --snapshot starts another one"

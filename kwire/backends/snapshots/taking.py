@@ -15,9 +15,9 @@ from contextlib import suppress
 from kwire import errors
 from kwire.backends.launched import Launched
 from kwire.backends.options import kwire_errors
+from kwire.backends.standalone import Standalone
 from kwire.launch.aside import Aside
 from kwire.launch.joining import INCARNATION_FILE
-from kwire.launch.spec import DOCKER
 from kwire.protocol.errors import KafkaError
 from kwire.replication.log.checkpoints import CLEAN_SHUTDOWN, format_clean_shutdown
 from kwire.server.errors import NodeError
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     from kwire.aio import Cluster
     from kwire.backends.base import StartedBackend
-    from kwire.launch.handles import Handle
     from kwire.snapshots.saved import Snapshot
+
+    Saveable = Launched | Standalone
 
     Held = dict[int, dict[str, Any]]
     """By the id of a node that was held: its answer, `broker_epoch` and `incarnation`."""
@@ -40,34 +41,20 @@ if TYPE_CHECKING:
 _HOLD_SECONDS = 10.0
 
 
-def launched(inside: StartedBackend) -> Launched:
+def launched(inside: StartedBackend) -> Saveable:
     """The nodes, if there can be snapshots of them. NotSupportedError."""
-    if isinstance(inside, Launched):
+    if isinstance(inside, Launched | Standalone):
         return inside
-    if inside.spec.isolation == DOCKER:
-        raise errors.NotSupportedError("snapshots: not possible with containers of the Docker mode")
-    raise errors.NotSupportedError(
-        "snapshots: not of a standalone broker; start `kwire up --brokers 2` or more, or kwire.Cluster()"
-    )
-
-
-def data_dir_of(inside: Launched) -> str:
-    """The data directory. ClusterStateError when the cluster is stopped; NotSupportedError for several."""
-    paths = split_dirs(inside.data_dir)
-    if len(paths) > 1:
-        raise errors.NotSupportedError(
-            f"snapshots: not of a cluster with {len(paths)} log directories"
-        )
-    return paths[0]
+    raise errors.NotSupportedError("snapshots: not possible with containers of the Docker mode")
 
 
 # --- taking
 
 
-async def take(inside: Launched, path: str) -> Snapshot:
+async def take(inside: Saveable, path: str) -> Snapshot:
     """Save a snapshot in a directory. StartError: it could not be written, an earlier one there is whole."""
-    directory = data_dir_of(inside)
-    spec = inside.spec
+    data_dir, spec = inside.data_dir, inside.spec
+    standalone = isinstance(inside, Standalone)
     loop = asyncio.get_running_loop()
     held: Held = {}
     started = loop.time()
@@ -76,14 +63,21 @@ async def take(inside: Launched, path: str) -> Snapshot:
             await _hold(inside.nodes(), held)
 
         def copy(target: str) -> int:
-            return _copy(inside.nodes(), held, directory, target)
+            size = 0
+            for number, directory in enumerate(split_dirs(data_dir)):
+                place = saved.place(target, number, standalone=standalone)
+                os.makedirs(place, 0o700, exist_ok=True)
+                size += _copy(inside.nodes(), held, directory, place, standalone=standalone)
+            return size
 
-        about = {"cluster_id": spec.node.cluster_id, "first_id": spec.node.node_id}
-        found = await Aside().run(
-            lambda: saved.save(
-                path, copy, **about, brokers=spec.brokers, controllers=spec.controllers
-            )
-        )
+        about = {
+            "cluster_id": inside.cluster_id,
+            "first_id": spec.node.node_id,
+            "brokers": spec.brokers,
+            "controllers": 0 if standalone else spec.controllers,
+            "log_dirs": len(split_dirs(data_dir)),
+        }
+        found = await Aside().run(lambda: saved.save(path, copy, **about))
     except OSError as error:
         raise errors.StartError(f"snapshot {path}: {error}") from None
     finally:
@@ -96,10 +90,10 @@ async def take(inside: Launched, path: str) -> Snapshot:
     return found
 
 
-async def _hold(handles: list[Handle], held: Held) -> None:
+async def _hold(handles: list[Any], held: Held) -> None:
     """Hold the nodes that answer; fill `held` with what they answer. NodeError, KafkaError."""
 
-    async def hold(handle: Handle) -> None:
+    async def hold(handle: Any) -> None:
         # Shielded: a late answer must not be read as the answer to the next request.
         asking = asyncio.shield(handle.ask("POST", "/v1/files/hold"))
         held[handle.node_id] = {}
@@ -115,7 +109,7 @@ async def _hold(handles: list[Handle], held: Held) -> None:
             raise failure
 
 
-async def _release(handles: list[Handle], held: Held) -> None:
+async def _release(handles: list[Any], held: Held) -> None:
     """Let the nodes go on: brokers first, whose heartbeats then reach a controller that looks for them."""
     for handle in reversed(handles):
         if handle.node_id in held and handle.running:
@@ -126,26 +120,33 @@ async def _release(handles: list[Handle], held: Held) -> None:
                 await asyncio.wait_for(asking, _HOLD_SECONDS)
 
 
-def _copy(handles: list[Handle], held: Held, directory: str, target: str) -> int:
-    """Copy the directories of all nodes; return the bytes of their files. OSError."""
-    by_path = {handle.log_dir: handle for handle in handles}
+def _copy(handles: list[Any], held: Held, directory: str, target: str, *, standalone: bool) -> int:
+    """Copy what all nodes have in a data directory; return the bytes of the files. OSError."""
+    if standalone:
+        size = tree.copy_into(directory, target, share=True)
+        _complete(target, held[handles[0].node_id])
+        return size
+    by_path = {path: handle for handle in handles for path in split_dirs(handle.log_dir)}
     size = 0
-    for name in os.listdir(directory):
-        if not restoring.is_data(name):
-            continue
+    for name in filter(restoring.is_data, os.listdir(directory)):
         path = os.path.join(directory, name)
         handle = by_path.get(path)  # None: of a broker that is not started in this run
         to = os.path.join(target, name)
         size += tree.copy_tree(path, to, share=handle is None or not handle.paused)
         of_broker = held.get(handle.node_id, {}) if handle is not None else {}
         if of_broker.get("incarnation"):
-            with open(os.path.join(to, CLEAN_SHUTDOWN), "wb") as file:
-                file.write(format_clean_shutdown(of_broker["broker_epoch"]))
+            _complete(to, of_broker)
             with open(os.path.join(to, INCARNATION_FILE), "w") as text:
                 text.write(of_broker["incarnation"])
         if name == restoring.CONTROLLER:
             _forget_addresses(to)
     return size
+
+
+def _complete(directory: str, of_broker: dict[str, Any]) -> None:
+    """Say in a copy of a broker's directory that it is as after a clean stop."""
+    with open(os.path.join(directory, CLEAN_SHUTDOWN), "wb") as file:
+        file.write(format_clean_shutdown(of_broker["broker_epoch"]))
 
 
 def _forget_addresses(directory: str) -> None:
@@ -171,9 +172,9 @@ def _forget_addresses(directory: str) -> None:
 # --- restoring
 
 
-async def put_back(cluster: Cluster, inside: Launched, snapshot: Snapshot) -> None:
+async def put_back(cluster: Cluster, inside: Saveable, snapshot: Snapshot) -> None:
     """Restart all nodes with the data of a snapshot. ClusterStateError: it is of another shape; StartError."""
-    directory = data_dir_of(inside)
+    data_dir = inside.data_dir
     _check_shape(inside, snapshot)
     for node in (*cluster.controllers, *cluster.brokers):
         await node.resume()
@@ -183,14 +184,23 @@ async def put_back(cluster: Cluster, inside: Launched, snapshot: Snapshot) -> No
     await cluster.clock.restore()
     inside.events.log(NodeEvent.SNAPSHOT_RESTORED, snapshot=snapshot.name)
     try:
-        await inside.restart(lambda: restoring.replace(directory, snapshot))
+        await inside.restart(lambda: restoring.replace(data_dir, snapshot))
     except OSError as error:
         raise errors.StartError(f"snapshot {snapshot.path}: {error}") from None
 
 
-def _check_shape(inside: Launched, snapshot: Snapshot) -> None:
+def _check_shape(inside: Saveable, snapshot: Snapshot) -> None:
     spec = inside.spec
     first = spec.node.node_id
+    if snapshot.is_standalone != isinstance(inside, Standalone):
+        kinds = ("a cluster with controllers beside its brokers", "a standalone broker")
+        has, is_of = kinds[not snapshot.is_standalone], kinds[snapshot.is_standalone]
+        raise errors.ClusterStateError(f"snapshot {snapshot.name} is of {is_of}, this is {has}")
+    count = len(split_dirs(inside.data_dir))
+    if snapshot.log_dirs != count:
+        raise errors.ClusterStateError(
+            f"snapshot {snapshot.name} has {snapshot.log_dirs} log directories, this cluster has {count}"
+        )
     if (snapshot.first_id, snapshot.brokers) != (first, spec.brokers):
         has, is_of = _ids(first, spec.brokers), _ids(snapshot.first_id, snapshot.brokers)
         raise errors.ClusterStateError(

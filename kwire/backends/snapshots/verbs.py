@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from kwire.backends.base import StartedBackend
-    from kwire.backends.launched import Launched
+    from kwire.backends.snapshots.taking import Saveable
     from kwire.snapshots.saved import Snapshot
 
     Named = Snapshot | str | os.PathLike[str]
@@ -131,19 +131,19 @@ class Snapshots:
                     saved.remove(found.path)
             return forked
 
-    def _snapshots_of(self) -> Launched:
+    def _snapshots_of(self) -> Saveable:
         from kwire.backends.snapshots import taking
 
         return taking.launched(self._require_inside("snapshots"))
 
     @staticmethod
-    def _folder(launched: Launched) -> str:
-        from kwire.backends.snapshots import taking
-        from kwire.snapshots import saved
+    def _folder(launched: Saveable) -> str:
+        from kwire.server.log_dirs import split_dirs
+        from kwire.snapshots.tree import FOLDER
 
-        return os.path.join(taking.data_dir_of(launched), saved.FOLDER)
+        return os.path.join(split_dirs(launched.data_dir)[0], FOLDER)
 
-    def _find(self, launched: Launched, snapshot: Named) -> Snapshot:
+    def _find(self, launched: Saveable, snapshot: Named) -> Snapshot:
         from kwire.snapshots import saved
 
         if isinstance(snapshot, saved.Snapshot):

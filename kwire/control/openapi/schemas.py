@@ -289,7 +289,8 @@ _OF_TESTS: dict[str, Json] = {
             "cluster_id": TEXT,
             "first_id": INT,
             "brokers": INT,
-            "controllers": INT,
+            "controllers": described(INT, "0: of a standalone broker."),
+            "log_dirs": INT,
             "size_bytes": INT,
         }
     ),
