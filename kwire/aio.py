@@ -12,7 +12,7 @@ from kwire import errors
 from kwire.backends import running, views
 from kwire.backends.clock.clock import Clock
 from kwire.backends.contents import Contents
-from kwire.backends.faults.faults import Faults
+from kwire.backends.faults.faults import Faults, HasDisk
 from kwire.backends.launched import backend_of
 from kwire.backends.network import Network
 from kwire.backends.options import (
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _NAME_CHARACTERS = 100  # of a topic, in what is said of it
 
 
-class _Node(views.NodeState):
+class _Node(HasDisk, views.NodeState):
     """One node of a cluster that was started here."""
 
     def __init__(self, cluster: Cluster, handle: NodeHandle) -> None:

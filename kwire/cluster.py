@@ -11,6 +11,7 @@ from kwire import aio, errors
 from kwire.backends import running
 from kwire.backends.clock.blocking import Clock
 from kwire.backends.faults.blocking import Faults
+from kwire.backends.faults.blocking_disks import HasDisk
 from kwire.backends.loop_thread import LoopThread, acquire, release
 from kwire.backends.loop_thread_network import Network
 from kwire.backends.views import BrokerState, ControllerState, NodeState
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-class _Node(NodeState):
+class _Node(HasDisk, NodeState):
     """One node of a cluster that was started here."""
 
     def __init__(self, cluster: Cluster, inner: aio.Broker | aio.Controller) -> None:

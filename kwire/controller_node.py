@@ -71,7 +71,7 @@ class ControllerNode(Core):
         `on_new_controller`: called with each new Controller before its first step."""
         super().__init__(clock, outbox)
         self.config = config
-        self._store = store
+        self.store = store
         self._random = random
         self._cluster_id = cluster_id
         self.peers = Peers(outbox, f"controller-{config.node_id}")
@@ -98,9 +98,9 @@ class ControllerNode(Core):
         from kwire.replication.controller.claim import ClaimedJournal
         from kwire.replication.controller.controller import Controller
 
-        self._journal = ClaimedJournal(self._store, self._held)
+        self._journal = ClaimedJournal(self.store, self._held)
         if self._held is not None:
-            self._store.on_failure = self._flush_failed
+            self.store.on_failure = self._flush_failed
             self._journal.on_refused = self._refuse_held
         channels = ControllerChannels(
             self.config.node_id, lambda: controller.epoch, self.peers, self.clock, self.timers
@@ -169,7 +169,7 @@ class ControllerNode(Core):
 
         self._beat += 1
         lease = Lease(self._journal.generation, self.config.node_id, self._beat, released)
-        lease.write(self._store)
+        lease.write(self.store)
 
     def _schedule_lease_check(self) -> None:
         due_ms = self.clock.now_ms + self._check_interval_ms
@@ -220,7 +220,7 @@ class ControllerNode(Core):
         now_ms = self.clock.real_ms
         was_paused = now_ms - self._checked_at_ms > 3 * self._check_interval_ms
         self._checked_at_ms = now_ms
-        lease = read_lease(self._store)
+        lease = read_lease(self.store)
         if lease is None or (lease.released and lease.node_id != self.config.node_id):
             return True
         if lease.liveness != self._seen or was_paused:
@@ -261,7 +261,7 @@ class ControllerNode(Core):
             write_meta_properties,
         )
 
-        found = read_meta_properties(self._store)
+        found = read_meta_properties(self.store)
         stored, node_id = found.get("cluster.id"), str(self.config.node_id)
         if stored and self._cluster_id and stored != self._cluster_id:
             raise OSError(f"it belongs to cluster {stored}, not to {self._cluster_id}")
@@ -274,7 +274,7 @@ class ControllerNode(Core):
             cluster_id = encode_uuid(self._random.randbytes(16)).decode()
         if not stored:
             write_meta_properties(
-                self._store, {"version": "1", "node.id": node_id, "cluster.id": cluster_id}
+                self.store, {"version": "1", "node.id": node_id, "cluster.id": cluster_id}
             )
         return cluster_id
 

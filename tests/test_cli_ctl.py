@@ -39,6 +39,13 @@ FAULT = {
 CLOCK = {"now_ms": 1_700_000_000_123, "offset_ms": 5_400_000, "frozen": True}
 CLOCK_LINE = "2023-11-14T22:13:20.123+00:00  1h30m ahead of real time  frozen"
 FAULT_LINE = "fault-1  Produce topic=orders: handled, never answered, 1 time; 1 request hit"
+DISK = {
+    "id": "disk-1",
+    "node": 1,
+    "rule": {"act": "fail", "operation": "append", "topic": "orders", "times": 1},
+    "hits": 1,
+}
+DISK_LINE = "disk-1  node 1: append fails with EIO, topic=orders, 1 time; 1 operation hit"
 SNAPSHOT = {"name": "base", "brokers": 2, "size_bytes": 2_500_000, "path": "/data/base"}
 SNAPSHOT_LINE = "base  2 broker(s), 2.5 MB, /data/base"
 VERBS: list[tuple[str, tuple[str, str, dict[str, Any] | None], str]] = [
@@ -63,6 +70,36 @@ VERBS: list[tuple[str, tuple[str, str, dict[str, Any] | None], str]] = [
             {"api": "Produce", "drop": "after", "topic": "orders", "times": 1},
         ),
         "fault-1",
+    ),
+    (
+        "disk fail 1 append --topic orders --times 1",
+        ("POST", "/v1/nodes/1/disk/fail", {"operation": "append", "topic": "orders", "times": 1}),
+        "disk-1",
+    ),
+    ("disk full 2 --directory b", ("POST", "/v1/nodes/2/disk/full", {"directory": "b"}), "disk-1"),
+    (
+        "disk slow 2 20 --operation read",
+        ("POST", "/v1/nodes/2/disk/slow", {"milliseconds": 20.0, "operation": "read"}),
+        "disk-1",
+    ),
+    ("disk list", ("GET", "/v1/disks", None), DISK_LINE),
+    ("disk list --json", ("GET", "/v1/disks", None), "{"),
+    ("disk rm disk-1", ("DELETE", "/v1/disks/disk-1", None), DISK_LINE),
+    ("disk heal", ("DELETE", "/v1/disks", None), DISK_LINE),
+    ("disk heal 1", ("DELETE", "/v1/nodes/1/disk", None), DISK_LINE),
+    (
+        "cut 1 2 --one-way",
+        ("POST", "/v1/network/cuts", {"a": [1], "b": [2], "one_way": True}),
+        "cut 1 2 --one-way",
+    ),
+    (
+        "delay 1 2 50 --one-way",
+        (
+            "POST",
+            "/v1/network/delays",
+            {"a": [1], "b": [2], "milliseconds": 50.0, "one_way": True},
+        ),
+        "delay 1 2 50 --one-way",
     ),
     ("fault list", ("GET", "/v1/faults", None), FAULT_LINE),
     ("fault list --json", ("GET", "/v1/faults", None), "{"),
@@ -133,6 +170,12 @@ ANSWERS: dict[str, Any] = {
     "/v1/network/cuts": RULES,
     "/v1/faults": {"id": "fault-1", "faults": [FAULT]},
     "/v1/faults/fault-1": FAULT,
+    "/v1/disks": {"faults": [DISK]},
+    "/v1/disks/disk-1": DISK,
+    "/v1/nodes/1/disk": {"faults": [DISK]},
+    "/v1/nodes/1/disk/fail": DISK,
+    "/v1/nodes/2/disk/full": DISK,
+    "/v1/nodes/2/disk/slow": DISK,
     "/v1/snapshots": {**SNAPSHOT, "snapshots": [SNAPSHOT]},
     "/v1/snapshots/base": SNAPSHOT,
     "/v1/snapshots/base/restore": SNAPSHOT,

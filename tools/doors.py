@@ -33,7 +33,8 @@ SAME = {
 }
 LEFT_OUT = {
     "Python": "started external inside node of network.apply network.lift network.undo network.rules_of"
-    " faults.add faults.remove faults.counts faults.keep_failures faults.tell faults.forget faults.in_words"
+    " faults.disks faults.reset faults.add faults.remove faults.counts"
+    " faults.keep_failures faults.tell faults.forget faults.in_words"
     " clock.advance_by clock.moved_ms clock.to_json clock.tell clock.restore clock.forget"
     " clock.in_words",
     "pytest": "kwire_spark kwire_spark_session kwire_spark_config",
@@ -144,6 +145,14 @@ ROWS = (
         "ctl fault add,ctl fault rm",
         "POST /v1/faults,DELETE /v1/faults,DELETE /v1/faults/{id}",
     ),
+    Row(
+        "disks that fail, are full or slow",
+        "broker,controller",
+        "ctl disk fail,ctl disk full,ctl disk slow,ctl disk rm,ctl disk heal",
+        "POST /v1/nodes/{id:int}/disk/{act:fail|full|slow},DELETE /v1/nodes/{id:int}/disk,"
+        "DELETE /v1/disks,DELETE /v1/disks/{id}",
+    ),
+    Row("faults of disks that are set", "broker,controller", "ctl disk list", "GET /v1/disks"),
     Row(
         "faults that are set, what they have hit",
         "faults.list,faults.find",

@@ -10,6 +10,8 @@ __all__ = [
     "contents",
     "description",
     "faults.blocking",
+    "faults.blocking_disks",
+    "faults.disks",
     "faults.faults",
     "launched",
     "loop_thread",

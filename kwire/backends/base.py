@@ -27,6 +27,10 @@ class NodeHandle(Protocol):
     node_id: int
     advertised: str
     paused: bool
+    may_halt: bool
+    """A test has set that its disk fails: a broker that ends by itself then is no error."""
+    has_halted: bool
+    """It has ended so."""
 
     @property
     def running(self) -> bool:

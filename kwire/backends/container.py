@@ -48,6 +48,7 @@ class ContainerHandle:
         self._control = f"http://{USER}:{_token()}@{control}"
         self._rules: list[LinkRule] = []
         self.paused = False
+        self.may_halt = self.has_halted = False
         self.running = False
         self.container: Any = None
         self.inside: Address | None = None
@@ -111,6 +112,7 @@ class ContainerHandle:
             await self._owner.call(self.container.reload)
             if self.container.status in ENDED:
                 self.running = self.paused = False
+                self.has_halted = self.may_halt
 
     async def start(self) -> None:
         """Start the container again; return when a broker is registered, a controller started."""

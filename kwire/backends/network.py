@@ -9,7 +9,7 @@ from kwire.server.link_rules import LinkRule, checked_delay_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator, Iterable, Mapping
     from types import TracebackType
 
     from kwire.aio import Cluster
@@ -22,15 +22,23 @@ class Cut:
     it for the duration of the block."""
 
     def __init__(
-        self, network: Network, a: set[int], b: set[int], delay_ms: int | None = None
+        self,
+        network: Network,
+        a: set[int],
+        b: set[int],
+        delay_ms: int | None = None,
+        *,
+        one_way: bool = False,
     ) -> None:
-        """`delay_ms`: None for a cut."""
+        """`delay_ms`: None for a cut. `one_way`: only of what `a` asks of `b`."""
         self._network = network
         self._a, self._b = a, b
         self._delay_ms = delay_ms
+        self._one_way = one_way
 
     def __await__(self) -> Generator[object, None, None]:
-        return self._network.apply(self._a, self._b, self._delay_ms).__await__()
+        applied = self._network.apply(self._a, self._b, self._delay_ms, one_way=self._one_way)
+        return applied.__await__()
 
     async def __aenter__(self) -> None:
         await self
@@ -41,7 +49,8 @@ class Cut:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._network.lift(self._a, self._b, cut=self._delay_ms is None)
+        is_cut = self._delay_ms is None
+        await self._network.lift(self._a, self._b, cut=is_cut, one_way=self._one_way)
 
 
 class Network:
@@ -55,17 +64,19 @@ class Network:
         self._cuts: set[tuple[int, int]] = set()
         self._delays: dict[tuple[int, int], int] = {}
 
-    def cut(self, a: Nodes, b: Nodes) -> Cut:
-        """Cut the links between `a` and `b`, in both directions."""
-        return Cut(self, *self._sides(a, b))
+    def cut(self, a: Nodes, b: Nodes, *, one_way: bool = False) -> Cut:
+        """Cut the links between `a` and `b`, in both directions; `one_way`: `a` reaches `b` no more, but `b` still
+        reaches `a`, and gets its answers."""
+        return Cut(self, *self._sides(a, b), one_way=one_way)
 
-    def delay(self, a: Nodes, b: Nodes, milliseconds: float) -> Cut:
-        """Delay each request and each response between `a` and `b`, in both directions."""
+    def delay(self, a: Nodes, b: Nodes, milliseconds: float, *, one_way: bool = False) -> Cut:
+        """Delay each request and each response between `a` and `b`; `one_way`: only what `a` asks of `b`, and the
+        answers to that."""
         try:
             delay_ms = checked_delay_ms(milliseconds)
         except ValueError as error:
             raise errors.ConfigurationError(str(error)) from None
-        return Cut(self, *self._sides(a, b), delay_ms)
+        return Cut(self, *self._sides(a, b), delay_ms, one_way=one_way)
 
     async def heal(self, a: Nodes | None = None, b: Nodes | None = None) -> None:
         """Remove cuts and delays: all, all of `a` or of `b`, or those between `a` and `b`."""
@@ -84,10 +95,10 @@ class Network:
         self._log_heal(nodes, others)
         await self._undo(pairs)
 
-    async def lift(self, a: set[int], b: set[int], *, cut: bool) -> None:
+    async def lift(self, a: set[int], b: set[int], *, cut: bool, one_way: bool = False) -> None:
         """Remove the cuts, or else the delays, between `a` and `b`: at the end of an `async with`."""
         in_force, others = (self._cuts, self._delays) if cut else (self._delays, self._cuts)
-        pairs = [pair for pair in _pairs(a, b) if pair in in_force]
+        pairs = [pair for pair in _pairs(a, b, one_way=one_way) if pair in in_force]
         self._require_not_paused(pairs)
         rules = "" if not any(pair in others for pair in pairs) else "cuts" if cut else "delays"
         self._log_heal(a, b, rules)
@@ -119,13 +130,23 @@ class Network:
             self._delays.pop(pair, None)
         await self._update_senders(pairs)
 
-    def cuts(self) -> list[tuple[int, int]]:
-        """The cuts in force: pairs of node ids, the smaller first."""
-        return sorted({_ordered(pair) for pair in self._cuts})
+    def cuts(self, *, one_way: bool = False) -> list[tuple[int, int]]:
+        """The cuts in force: pairs of node ids, the smaller first; `one_way`: those in one direction only, who does
+        not reach whom."""
+        return [
+            pair
+            for pair, is_one_way in _ways(dict.fromkeys(self._cuts, 0))
+            if is_one_way == one_way
+        ]
 
-    def delays(self) -> list[tuple[int, int, int]]:
-        """The delays in force: pairs of node ids, the smaller first, and milliseconds."""
-        return sorted({(*_ordered(pair), delay_ms) for pair, delay_ms in self._delays.items()})
+    def delays(self, *, one_way: bool = False) -> list[tuple[int, int, int]]:
+        """The delays in force: pairs of node ids, the smaller first, and milliseconds; `one_way`: those in one
+        direction only, or with other milliseconds in the other: who asks whom."""
+        return [
+            (*pair, self._delays[pair])
+            for pair, is_one_way in _ways(self._delays)
+            if is_one_way == one_way
+        ]
 
     def __repr__(self) -> str:
         return f"<Network: {in_words(self) or 'no cuts or delays'}>"
@@ -137,18 +158,20 @@ class Network:
         rules = {to: LinkRule(to, delay_ms) for to, delay_ms in delays.items()}
         return list((rules | {to: LinkRule(to) for to in cuts}).values())
 
-    async def apply(self, a: set[int], b: set[int], delay_ms: int | None) -> None:
-        """Cut or delay what `a` and `b` send to each other.
+    async def apply(
+        self, a: set[int], b: set[int], delay_ms: int | None, *, one_way: bool = False
+    ) -> None:
+        """Cut or delay what `a` and `b` send to each other; `one_way`: what `a` asks of `b`.
 
         BrokerNotAvailableError when one of them is paused: nothing has changed then."""
-        pairs = _pairs(a, b)
+        pairs = _pairs(a, b, one_way=one_way)
         self._require_not_paused(pairs)
-        nodes, others = _ids(a), _ids(b)
+        fields = {"nodes": _ids(a), "others": _ids(b), "one_way": one_way}
         if delay_ms is None:
-            self._cluster.inside.events.log(NodeEvent.CUT_REQUESTED, nodes=nodes, others=others)
+            self._cluster.inside.events.log(NodeEvent.CUT_REQUESTED, **fields)
         else:
             kind = NodeEvent.DELAY_REQUESTED
-            self._cluster.inside.events.log(kind, nodes=nodes, others=others, delay_ms=delay_ms)
+            self._cluster.inside.events.log(kind, **fields, delay_ms=delay_ms)
         if delay_ms is None:
             self._cuts.update(pairs)
         else:
@@ -194,19 +217,28 @@ class Network:
 def in_words(network: Network) -> str:
     """The cuts and delays in force, for people: "1 | 2 cut, 2 | 3 delayed by 20 ms"; "": none."""
     found = [f"{a} | {b} cut" for a, b in network.cuts()]
+    found += [f"{a} → {b} cut" for a, b in network.cuts(one_way=True)]
     found += [f"{a} | {b} delayed by {ms:g} ms" for a, b, ms in network.delays()]
+    found += [f"{a} → {b} delayed by {ms:g} ms" for a, b, ms in network.delays(one_way=True)]
     return ", ".join(found)
 
 
-def _pairs(a: set[int], b: set[int]) -> list[tuple[int, int]]:
-    """Each sender with each receiver, in both directions."""
+def _pairs(a: set[int], b: set[int], *, one_way: bool = False) -> list[tuple[int, int]]:
+    """Each sender with each receiver, in both directions or in one."""
     pairs = [(x, y) for x in sorted(a) for y in sorted(b)]
-    return pairs + [(y, x) for x, y in pairs]
+    return pairs if one_way else pairs + [(y, x) for x, y in pairs]
+
+
+def _ways(rules: Mapping[tuple[int, int], int]) -> list[tuple[tuple[int, int], bool]]:
+    """The pairs, and whether the other direction has another rule or none; if it has the same, only the one with the
+    smaller id first."""
+    found = []
+    for (sender, to), value in sorted(rules.items()):
+        is_one_way = rules.get((to, sender)) != value
+        if is_one_way or sender < to:
+            found.append(((sender, to), is_one_way))
+    return found
 
 
 def _ids(nodes: set[int] | None) -> list[int] | None:
     return None if nodes is None else sorted(nodes)
-
-
-def _ordered(pair: tuple[int, int]) -> tuple[int, int]:
-    return min(pair), max(pair)

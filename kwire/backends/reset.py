@@ -39,7 +39,7 @@ async def reset(cluster: Cluster, backend: Backend, *, keep_clients: bool) -> li
         for node in nodes:
             await node.resume()
         await cluster.network.undo()  # a paused node could not be told
-        await cluster.faults.clear()
+        await cluster.faults.reset()
         await cluster.clock.restore()
         for node in nodes:
             if not node.running:

@@ -45,6 +45,7 @@ class StandaloneHandle:
 
     running = True
     paused = False
+    may_halt = has_halted = False
 
     def __init__(self, first: NodeRunner) -> None:
         """`first`: the first run, which knows the `latest`."""

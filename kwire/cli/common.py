@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _INTERRUPTED, _BROKEN_PIPE = 130, 141
 
 file_path = click.Path(dir_okay=False)
+node_id = click.IntRange(0, 2**31 - 1)
 folder_path = click.Path(file_okay=False)
 config_option = click.option(
     "--config",

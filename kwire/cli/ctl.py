@@ -7,8 +7,10 @@ import math
 import click
 
 from kwire.cli.common import Commands, example, json_option, known
+from kwire.cli.common import node_id as _id
 from kwire.cli.control import ask_control, control_options
 from kwire.cli.verbs.clock import clock
+from kwire.cli.verbs.disk import disk
 from kwire.cli.verbs.snapshot import snapshot
 
 TYPE_CHECKING = False
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 _VERBS = ("start", "stop", "kill", "pause", "resume")
-_id = click.IntRange(0, 2**31 - 1)
 
 
 def _parse_ids(
@@ -121,14 +122,18 @@ _add_node_command("controller")
 
 # --- network
 
+_one_way = click.option("--one-way", is_flag=True, help="Only what A asks of B.")
+
 
 @ctl.command(epilog=example("kwire ctl cut 1 2,3"))
 @click.argument("a", callback=_parse_ids)
 @click.argument("b", callback=_parse_ids)
+@_one_way
 @control_options
-def cut(a: list[int], b: list[int]) -> None:
+def cut(a: list[int], b: list[int], one_way: bool) -> None:
     """Cut nodes A off from nodes B; clients still reach all of them."""
-    _do("POST", "/v1/network/cuts", {"a": a, "b": b}, f"cut {_ids(a)} {_ids(b)}")
+    body = {"a": a, "b": b, "one_way": one_way or None}
+    _do("POST", "/v1/network/cuts", body, f"cut {_ids(a)} {_ids(b)}{' --one-way' * one_way}")
 
 
 def _parse_delay(_context: click.Context, _parameter: click.Parameter, text: str) -> float:
@@ -149,11 +154,12 @@ def _parse_delay(_context: click.Context, _parameter: click.Parameter, text: str
 @click.argument("a", callback=_parse_ids)
 @click.argument("b", callback=_parse_ids)
 @click.argument("milliseconds", callback=_parse_delay)
+@_one_way
 @control_options
-def delay(a: list[int], b: list[int], milliseconds: float) -> None:
+def delay(a: list[int], b: list[int], milliseconds: float, one_way: bool) -> None:
     """Delay what nodes A and B send to each other."""
-    body = {"a": a, "b": b, "milliseconds": milliseconds}
-    done = f"delay {_ids(a)} {_ids(b)} {milliseconds:g}"
+    body = {"a": a, "b": b, "milliseconds": milliseconds, "one_way": one_way or None}
+    done = f"delay {_ids(a)} {_ids(b)} {milliseconds:g}{' --one-way' * one_way}"
     _do("POST", "/v1/network/delays", body, done)
 
 
@@ -184,6 +190,7 @@ def _ids(ids: list[int]) -> str:
 
 
 ctl.add_command(clock)
+ctl.add_command(disk)
 ctl.add_command(snapshot)
 
 

@@ -111,24 +111,34 @@ async def apply_retention(cluster: Cluster, topic: str | None) -> dict[str, Any]
 
 async def network(cluster: Cluster) -> dict[str, Any]:
     """The cuts and delays in force."""
-    cuts, delays = cluster.network.cuts(), cluster.network.delays()
+    links = cluster.network
     return {
-        "cuts": [{"a": a, "b": b} for a, b in cuts],
-        "delays": [{"a": a, "b": b, "milliseconds": delay_ms} for a, b, delay_ms in delays],
+        "cuts": [
+            {"a": a, "b": b, "one_way": way}
+            for way in (False, True)
+            for a, b in links.cuts(one_way=way)
+        ],
+        "delays": [
+            {"a": a, "b": b, "milliseconds": delay_ms, "one_way": way}
+            for way in (False, True)
+            for a, b, delay_ms in links.delays(one_way=way)
+        ],
     }
 
 
-async def cut(cluster: Cluster, a: Ids, b: Ids) -> dict[str, Any]:
-    """Cut the links between these nodes; clients still reach all of them."""
+async def cut(cluster: Cluster, a: Ids, b: Ids, one_way: bool | None) -> dict[str, Any]:
+    """Cut the links between these nodes; clients still reach all of them. `one_way`: from `a` to `b` only."""
     with _unknown_node():
-        await cluster.network.cut(a, b)
+        await cluster.network.cut(a, b, one_way=bool(one_way))
     return {}
 
 
-async def delay(cluster: Cluster, a: Ids, b: Ids, milliseconds: float) -> dict[str, Any]:
-    """Delay each request and each answer between these nodes."""
+async def delay(
+    cluster: Cluster, a: Ids, b: Ids, milliseconds: float, one_way: bool | None
+) -> dict[str, Any]:
+    """Delay each request and each answer between these nodes. `one_way`: of what `a` asks of `b`."""
     with _unknown_node():
-        await cluster.network.delay(a, b, milliseconds)
+        await cluster.network.delay(a, b, milliseconds, one_way=bool(one_way))
     return {}
 
 

@@ -109,9 +109,15 @@ def network_text(found: Any) -> str:
         rules = [(rule["to"], rule["delay_ms"]) for rule in found["rules"]]
         lines = [f"cut {to}" if ms is None else f"delay {to} {ms:g}" for to, ms in rules]
     else:
-        lines = [f"cut {each['a']} {each['b']}" for each in found["cuts"]]
-        lines += [f"delay {d['a']} {d['b']} {d['milliseconds']:g}" for d in found["delays"]]
+        lines = [f"cut {c['a']} {c['b']}{_way(c)}" for c in found["cuts"]]
+        lines += [
+            f"delay {d['a']} {d['b']} {d['milliseconds']:g}{_way(d)}" for d in found["delays"]
+        ]
     return "\n".join(lines) or _NO_RULES
+
+
+def _way(rule: dict[str, Any]) -> str:
+    return " --one-way" if rule.get("one_way") else ""
 
 
 def healed_text(found: Any) -> str:
@@ -132,6 +138,20 @@ def fault_text(found: Any) -> str:
 def faults_text(found: Any) -> str:
     """A line for each fault."""
     return "\n".join(map(fault_text, found["faults"])) or "no faults"
+
+
+def disks_text(found: Any) -> str:
+    """A line for each fault of a disk: its id, whose disk, what it does, how many operations it has hit."""
+    from kwire.server.disks.rules import text_of
+
+    return (
+        "\n".join(
+            f"{each['id']}  node {each['node']}: {text_of(each['rule'])};"
+            f" {each['hits'] or 'no'} operation{'s' * (each['hits'] != 1)} hit"
+            for each in found["faults"]
+        )
+        or "no faults of disks"
+    )
 
 
 def clock_text(found: Any) -> str:

@@ -57,8 +57,7 @@ _log = logging.getLogger(__name__)
 
 NETWORK_FILE = "/tmp/kwire-network"
 """The file in which a container keeps its link rules, so that they survive a restart."""
-_FAILURE_CHARACTERS = 6000
-_MAX_FAILURES = 5
+_FAILURE_CHARACTERS, _MAX_FAILURES = 6000, 5
 
 
 class NodeControl:
@@ -207,14 +206,17 @@ def network(control: NodeControl) -> dict[str, Any]:
     return {"rules": [rule.to_json() for rule in control.known_rules()]}
 
 
-def cut(control: NodeControl, a: Ids, b: Ids) -> dict[str, Any]:
+def cut(control: NodeControl, a: Ids, b: Ids, one_way: bool | None) -> dict[str, Any]:
     """Cut the links from these nodes to those on the other side."""
     control.known_rules()
-    event(_log, NodeEvent.CUT_REQUESTED, nodes=sorted(_as_set(a)), others=sorted(_as_set(b)))
-    return _add_rules(control, a, b, None)
+    sides = {"nodes": sorted(_as_set(a)), "others": sorted(_as_set(b)), "one_way": bool(one_way)}
+    event(_log, NodeEvent.CUT_REQUESTED, **sides)
+    return _add_rules(control, a, b, None, one_way=bool(one_way))
 
 
-def delay(control: NodeControl, a: Ids, b: Ids, milliseconds: float) -> dict[str, Any]:
+def delay(
+    control: NodeControl, a: Ids, b: Ids, milliseconds: float, one_way: bool | None
+) -> dict[str, Any]:
     """Delay the links from these nodes to those on the other side."""
     from kwire.server.link_rules import checked_delay_ms
 
@@ -223,9 +225,9 @@ def delay(control: NodeControl, a: Ids, b: Ids, milliseconds: float) -> dict[str
         delay_ms = checked_delay_ms(milliseconds)
     except ValueError as error:
         raise ControlError(400, str(error)) from None
-    sides = {"nodes": sorted(_as_set(a)), "others": sorted(_as_set(b))}
+    sides = {"nodes": sorted(_as_set(a)), "others": sorted(_as_set(b)), "one_way": bool(one_way)}
     event(_log, NodeEvent.DELAY_REQUESTED, delay_ms=delay_ms, **sides)
-    return _add_rules(control, a, b, delay_ms)
+    return _add_rules(control, a, b, delay_ms, one_way=bool(one_way))
 
 
 def heal(control: NodeControl, a: Ids | None, b: Ids | None) -> dict[str, Any]:
@@ -247,20 +249,22 @@ def heal(control: NodeControl, a: Ids | None, b: Ids | None) -> dict[str, Any]:
     return {"rules": healed}
 
 
-def _add_rules(control: NodeControl, a: Ids, b: Ids, delay_ms: int | None) -> dict[str, Any]:
+def _add_rules(
+    control: NodeControl, a: Ids, b: Ids, delay_ms: int | None, *, one_way: bool
+) -> dict[str, Any]:
     from kwire.server.link_rules import LinkRule
 
     rules = {rule.to: rule for rule in control.known_rules()}
-    rules |= {to: LinkRule(to, delay_ms) for to in sorted(_others(control, a, b))}
+    rules |= {to: LinkRule(to, delay_ms) for to in sorted(_others(control, a, b, one_way))}
     control.set_rules(list(rules.values()))
     return {}
 
 
-def _others(control: NodeControl, a: Ids, b: Ids) -> set[int]:
-    """The nodes of `b` if one of `a` is in this process, and vice versa."""
+def _others(control: NodeControl, a: Ids, b: Ids, one_way: bool = False) -> set[int]:
+    """The nodes of `b` if one of `a` is in this process, and vice versa unless `one_way`."""
     first, second = _as_set(a), _as_set(b)
     here = {node.node_id for node in control.nodes()}
-    return (second if here & first else set()) | (first if here & second else set())
+    return (second if here & first else set()) | (first if here & second and not one_way else set())
 
 
 def _as_set(ids: Ids) -> set[int]:

@@ -19,6 +19,7 @@ from kwire.control import node_clients as of_nodes_clients
 from kwire.control import node_files as of_nodes_files
 from kwire.control import snapshots_api as of_snapshots
 from kwire.control.clock import api as of_clock
+from kwire.control.disks import api as of_disks
 from kwire.control.errors import ControlError, error_of
 from kwire.control.live import events as of_events
 from kwire.control.live.answers import EVENT_STREAM, NO_HEADERS, Coming, accepts
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 WHOLE_API = "KWIRE_BROKERS=1 (or 3) gives a container the API of a cluster"
 _VERBS = "{verb:kill|stop|start|pause|resume}"
 _PARTITION = "/v1/topics/{topic}/partitions/{n:int}"
+_DISK = "/v1/nodes/{id:int}/disk"
 _COMPACTION = "/v1/topics/{topic}/compact"
 _ELECTION = ("topic:text", "partition:int", "leader:int?", "unclean:bool?")
 _EVENTS = ("since:int?", "name:event?", "topic:text?", "broker:int?")
@@ -57,8 +59,8 @@ _RECORD = (
     *("headers:list?", "timestamp:int?", "encoding:text?"),
 )
 _REQUESTS = ("api:api?", "client_id:text?", "broker:int?")
-_PAIR = ("a:ids", "b:ids")
-_DELAY = (*_PAIR, "milliseconds:number")
+_CUT = ("a:ids", "b:ids", "one_way:bool?")
+_DELAY = ("a:ids", "b:ids", "milliseconds:number", "one_way:bool?")
 _ANY_PAIR = ("a:ids?", "b:ids?")
 
 
@@ -150,7 +152,7 @@ ROUTES = (
     Route("POST", "/v1/transactions/{transaction}/fence", cluster=of_contents.fence),
     Route("GET", "/v1/network", cluster=of_cluster.network, nodes=of_nodes.network),
     Route("PUT", "/v1/network", "rules:list?", "commands:list?", nodes=of_nodes.set_network),
-    Route("POST", "/v1/network/cuts", *_PAIR, cluster=of_cluster.cut, nodes=of_nodes.cut),
+    Route("POST", "/v1/network/cuts", *_CUT, cluster=of_cluster.cut, nodes=of_nodes.cut),
     Route("POST", "/v1/network/delays", *_DELAY, cluster=of_cluster.delay, nodes=of_nodes.delay),
     Route("DELETE", "/v1/network/cuts", *_ANY_PAIR, cluster=of_cluster.heal, nodes=of_nodes.heal),
     Route("DELETE", "/v1/network/delays", *_ANY_PAIR, cluster=of_cluster.heal, nodes=of_nodes.heal),
@@ -162,6 +164,12 @@ ROUTES = (
     Route("GET", "/v1/faults/{id}", cluster=of_faults.one, nodes=of_faults.one_at_nodes),
     Route("DELETE", "/v1/faults/{id}", cluster=of_faults.remove, nodes=of_faults.remove_at_nodes),
     Route("DELETE", "/v1/faults", cluster=of_faults.clear, nodes=of_faults.clear_at_nodes),
+    Route("POST", f"{_DISK}/{{act:fail|full|slow}}", *of_disks.FIELDS, cluster=of_disks.add),
+    Route("DELETE", "/v1/disks/{id}", cluster=of_disks.remove),
+    Route("DELETE", _DISK, cluster=of_disks.heal),
+    Route("PUT", "/v1/disks", "faults:object", nodes=of_disks.set_at_nodes),
+    Route("GET", "/v1/disks", cluster=of_disks.listed, nodes=of_disks.show_at_nodes),
+    Route("DELETE", "/v1/disks", cluster=of_disks.heal_all),
     Route("POST", "/v1/snapshots", "name:text?", cluster=of_snapshots.save),
     Route("GET", "/v1/snapshots", cluster=of_snapshots.listed),
     Route("GET", "/v1/snapshots/{name}", cluster=of_snapshots.one),

@@ -2,4 +2,4 @@
 
 A broker without a rule imports nothing of this; with one, only the APIs that a rule names take its way."""
 
-__all__ = ["rules", "table"]
+__all__ = ["rules", "slow_disk", "table"]

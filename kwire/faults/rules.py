@@ -71,6 +71,8 @@ class Rule:
     transactional_id: str | None
     listener: str | None
     user: str | None
+    spares_nodes = True
+    """Whether what nodes and kwire's own administration ask is only hit if that is named."""
 
     def __init__(self, rule_id: str, given: Mapping[str, Any]) -> None:
         """ValueError, in one line, if it is none or would never hit."""

@@ -40,12 +40,13 @@ _WHOLE_BYTES = 1 << 62
 class FaultTable:
     """The rules of one node, `Sessions.faults` while there are any."""
 
-    __slots__ = ("_last_id", "_sessions", "node_id", "rules")
+    __slots__ = ("_last_id", "_sessions", "node_id", "of_disk", "rules")
 
     def __init__(self, sessions: Sessions, node_id: int) -> None:
         self._sessions = sessions
         self.node_id = node_id
         self.rules: dict[str, Rule] = {}
+        self.of_disk: list[Rule] = []  # what waits for a slow disk
         self._last_id = 0
 
     def add(self, given: Mapping[str, Any], rule_id: str | None = None) -> Rule:
@@ -72,16 +73,22 @@ class FaultTable:
         self._changed()
         return rules
 
+    def set_slow_disk(self, rules: list[Rule]) -> None:
+        """Let requests wait for a slow disk (`slow_disk.py`), none from now on if there are no rules."""
+        self.of_disk = rules
+        self._changed()
+
     def _changed(self) -> None:
         sessions = self._sessions
-        sessions.faults = self if self.rules else None
+        sessions.faults = self if self.rules or self.of_disk else None
         sessions.forget_routes()
 
     # --- requests
 
     def guard(self, route: _Route, api_key: int) -> None:
         """Lead an API's requests through the rules about it, the oldest first."""
-        rules = [rule for rule in self.rules.values() if rule.key in (None, api_key)]
+        every = (*self.rules.values(), *self.of_disk)
+        rules = [rule for rule in every if rule.key in (None, api_key)]
         for rule in reversed(rules):
             route.handler = self._guarded(rule, route.handler)
             route.large_bytes = _WHOLE_BYTES
@@ -109,7 +116,8 @@ class FaultTable:
     def _is_about(self, rule: Rule, ctx: RequestContext, request: Any) -> bool:
         session, key = ctx.session, ctx.api_key
         if rule.client_id is None:
-            if is_internal(ctx.client_id or "") and (rule.key is None or key not in _AMONG_NODES):
+            is_spared = rule.key is None or key not in _AMONG_NODES
+            if rule.spares_nodes and is_spared and is_internal(ctx.client_id or ""):
                 return False
         elif rule.client_id != ctx.client_id:
             return False

@@ -62,6 +62,7 @@ class NodeHandle:
         self.address = ("", 0)  # to connect to from this machine
         self.advertised = ""
         self.paused = False
+        self.may_halt = self.has_halted = False  # as its disk fails, which a test has set
 
     @property
     def running(self) -> bool:

@@ -79,7 +79,10 @@ class Supervisor:
             how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
             how = why or how
             what = self._name(node_id)
-            self.deaths.append((what, how, status))
+            handle = self.controllers.get(node_id) or self.brokers[node_id]
+            handle.has_halted = handle.may_halt
+            if not handle.may_halt:
+                self.deaths.append((what, how, status))
             others = "the others go on" if self.any_runs else "no other is left"
             self.log_event(
                 NodeEvent.NODE_DIED, node=what, detail=how, others=others, node_id=node_id

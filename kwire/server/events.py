@@ -159,13 +159,23 @@ class NodeEvent:
     """A suspended node is about to go on."""
     CLOCK_ADVANCED = EventType(INFO, "control: advance the clock by {by}")
     """The time of all nodes is about to be moved on."""
-    CUT_REQUESTED = EventType(INFO, f"control: cut {_SIDES}")
-    """The network between two sets of nodes is about to be cut. `nodes`, `others`: their ids."""
-    DELAY_REQUESTED = EventType(INFO, f"control: delay {_SIDES} by {{delay_ms}} ms")
+    CUT_REQUESTED = EventType(INFO, f"control: cut {_SIDES}[, {{one_way}}]")
+    """The network between two sets of nodes is about to be cut. `nodes`, `others`: their ids; `one_way`: only
+    what the first ask of the others."""
+    DELAY_REQUESTED = EventType(INFO, f"control: delay {_SIDES} by {{delay_ms}} ms[, {{one_way}}]")
     """Messages between two sets of nodes will be delayed."""
     HEAL_REQUESTED = EventType(INFO, "control: heal[ {nodes}][ | {others}][, {rules} only]")
     """Cuts and delays are about to end: all (`nodes` is null), all of `nodes`, or those between `nodes` and
     `others`. `rules`: cuts or delays, if the others stay."""
+    DISK_FAULT_SET = EventType(INFO, "control: disk of {role} {node_id}: {fault}")
+    """A disk is about to fail, to be full or to be slow. `fault`: how, in words."""
+    DISK_FAULT_HIT = EventType(
+        WARNING, "a test has set that the disk fails: {operation} of {file}", "fault"
+    )
+    """A fault of a disk has hit its first operation: logged once for each fault. What Kafka does then follows.
+    `fault`: its id."""
+    DISK_HEALED = EventType(INFO, "control: heal the disk of {role} {node_id}")
+    """All faults of a disk are about to end. A log directory that is offline stays so until its broker restarts."""
     ELECTION_REQUESTED = EventType(
         INFO, "control: elect[ {leader} for] {topic}-{partition}[, {unclean}]"
     )

@@ -117,7 +117,7 @@ def test_the_event_has_its_fields_and_its_node(
     found = {r.event: r for r in caplog.records if getattr(r, "event", None)}  # type: ignore[attr-defined]
     pause, delay = found["PAUSE_REQUESTED"], found["DELAY_REQUESTED"]
     assert pause.fields == {"role": "broker", "node_id": 2}
-    assert delay.fields == {"nodes": [1, 2], "others": [3], "delay_ms": 20}
+    assert delay.fields == {"nodes": [1, 2], "others": [3], "one_way": False, "delay_ms": 20}
     assert pause.name == "kwire.aio"
     for record in (pause, delay, found["HEAL_REQUESTED"]):
         assert record.filename == Path(__file__).name  # whoever reads the log wants the test's line

@@ -152,7 +152,8 @@ async def ask_about_nodes(talk: Conversation) -> None:
     for path in ("/", "/v1", "/v1/openapi.json", "/metrics", "/healthz", "/v1/cluster"):
         await ask(f"GET {path}")
     await ask("POST /v1/network/cuts", {"a": 1, "b": [1000]})
-    await ask("POST /v1/network/delays", {"a": [2], "b": 3, "milliseconds": 1.5})
+    delay = {"a": [2], "b": 3, "milliseconds": 1.5, "one_way": True}
+    await ask("POST /v1/network/delays", delay)
     await ask("GET /v1/network")
     await ask("DELETE /v1/network/delays?a=2&b=3")
     await ask("DELETE /v1/network/cuts?a=1,1000")
@@ -199,6 +200,13 @@ async def ask_about_clients(talk: Conversation, clients: Clients) -> None:
     await ask(f"GET /v1/faults/{fault_id}")
     await ask(f"DELETE /v1/faults/{fault_id}")
     await ask("DELETE /v1/faults")
+    disk = {"operation": "append", "topic": "t", "partition": 0, "milliseconds": 1.5}
+    fault_id = (await ask("POST /v1/nodes/1/disk/slow", disk))["id"]
+    await ask("GET /v1/disks")
+    await ask(f"DELETE /v1/disks/{fault_id}")
+    await ask("POST /v1/nodes/1/disk/fail", {"operation": "delete", "error": "EIO", "times": 1})
+    await ask("DELETE /v1/nodes/1/disk")
+    await ask("DELETE /v1/disks")
     await ask("GET /v1/groups")
     await ask("GET /v1/groups/shop")
     assert (await ask("GET /v1/groups/shap"))["similar"] == "shop"
@@ -243,6 +251,9 @@ REFUSED = (
     ("POST /v1/network/cuts", {"a": 1, "b": 99}, 404),
     ("POST /v1/faults", {"api": "Produce"}, 400),
     ("DELETE /v1/faults/none", None, 404),
+    ("POST /v1/nodes/9/disk/full", {}, 404),
+    ("POST /v1/nodes/1/disk/fail", {}, 400),
+    ("DELETE /v1/disks/none", None, 404),
     ("GET /v1/snapshots/none", None, 404),
     ("GET /v1/snapshots/..%2F..", None, 400),
     ("POST /v1/clock", {}, 400),
@@ -317,6 +328,9 @@ AT_BROKER: tuple[tuple[str, Any], ...] = (
     ("GET /v1/faults/mine", None),
     ("DELETE /v1/faults/mine", None),
     ("DELETE /v1/faults", None),
+    ("PUT /v1/disks", {"faults": {"mine": {"act": "fail", "operation": "delete"}}}),
+    ("GET /v1/disks", None),
+    ("PUT /v1/disks", {"faults": {}}),
     ("POST /v1/clock", {"milliseconds": 1}),
     ("GET /v1/clock", None),
     ("PUT /v1/clock", {"verb": "look"}),

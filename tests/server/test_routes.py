@@ -330,11 +330,20 @@ ASKED: dict[str, dict[str, Any]] = {
     "POST /v1/elections": {"topic": "t", "partition": 0},
     "POST /v1/clock": {"seconds": 1},
     "POST /v1/faults": {"api": "Produce", "close": True},
+    "POST /v1/nodes/{id}/disk/{act}": {"milliseconds": 1},
     "POST /v1/snapshots": {"name": "base"},
     "POST /v1/network/cuts": {"a": 1, "b": 1000},
     "POST /v1/network/delays": {"a": 1, "b": 1000, "milliseconds": 1},
 }
-VALUES = {"topic": "t", "n": "0", "group": "g", "transaction": "x", "verb": "start", "name": "base"}
+VALUES = {
+    "topic": "t",
+    "n": "0",
+    "group": "g",
+    "transaction": "x",
+    "verb": "start",
+    "name": "base",
+    "act": "slow",
+}
 AS = {"DELETE /v1/network/delays": "DELETE /v1/network/cuts"}
 
 
@@ -354,6 +363,8 @@ def test_the_documentation_has_the_keys_of_each_answer() -> None:
                 values = {**VALUES, "id": "1000" if "controllers" in path else "1"}
                 if "faults" in path:
                     values["id"] = "fault-1"
+                if "/disks/" in path:
+                    values["id"] = "disk-1"
                 row = f"{route.method} {path}".replace("/controllers/", "/brokers/")
                 if row.endswith("/fence"):
                     await admin.run(repeat(lambda: init_producer_id(admin, "x", 60_000)))

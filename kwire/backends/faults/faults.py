@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from kwire.aio import Cluster
     from kwire.backends.base import NodeHandle
+    from kwire.backends.faults.disks import Disk, Disks
     from kwire.client.views import Request
 
     Counts = list[dict[str, Any]]
@@ -63,6 +64,20 @@ class Fault:
         return f"<Fault {self.id}, {text_of(self.given)}>"
 
 
+class HasDisk:
+    """A broker or controller whose disk can be made fail."""
+
+    _cluster: Cluster
+    _handle: NodeHandle
+
+    @property
+    def disk(self) -> Disk:
+        """Its disk, to be made `fail`, `full` or `slow`, and to `heal`."""
+        from kwire.backends.faults.disks import Disk
+
+        return Disk(self._cluster.faults.disks, self._handle.node_id)
+
+
 class Injection:
     """A fault, as `Faults.inject` returns it: `await` sets it; `async with` does for the duration of the block."""
 
@@ -93,6 +108,7 @@ class Faults:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._disks: Disks | None = None  # until there is one
         self._given: dict[str, dict[str, Any]] = {}  # those that are set
         self._ended: dict[str, Counts] = {}  # what nodes that have ended had hit
         self._last_id = 0
@@ -152,6 +168,21 @@ class Faults:
 
     # --- for its own
 
+    @property
+    def disks(self) -> Disks:
+        """The faults of disks."""
+        if self._disks is None:
+            from kwire.backends.faults.disks import Disks
+
+            self._disks = Disks(self._cluster)
+        return self._disks
+
+    async def reset(self) -> None:
+        """Remove all faults, those of disks too; kill the brokers with a directory that is offline."""
+        await self.clear()
+        if self._disks is not None:
+            await self._disks.restore()
+
     async def add(self, given: dict[str, Any]) -> Fault:
         """Check a fault and set it at all nodes that answer. ConfigurationError, ClusterStateError."""
         from kwire.faults.rules import checked
@@ -193,6 +224,8 @@ class Faults:
     async def keep_failures(self, handle: NodeHandle) -> None:
         """Fetch what a node that is about to end has hit, and its failures."""
         await self._cluster.inside.keep_failures(handle.node_id)
+        if self._disks is not None:
+            await self._disks.keep(handle)
         if self._given and handle.running and not handle.paused:
             with suppress(errors.KwireError), kwire_errors():
                 for each in (await handle.ask("GET", _PATH))["faults"]:
@@ -201,6 +234,8 @@ class Faults:
     async def tell(self, handle: NodeHandle) -> None:
         """Tell a node that is back what time it is, and what is set now."""
         await self._cluster.clock.tell(handle)
+        if self._disks is not None:
+            await self._disks.tell(handle)
         if not self._last_id:
             return
         with kwire_errors():
@@ -214,6 +249,7 @@ class Faults:
     def forget(self) -> None:
         """Nothing is set any more, and the time is the real one: the cluster has ended."""
         self._cluster.clock.forget()
+        self._disks = None
         self._given.clear()
 
     def _handles(self) -> Handles:
@@ -232,7 +268,7 @@ class Faults:
             lines.append(
                 f"fault: {text_of(fault.given)}; {hits or 'no'} request{'s' * (hits != 1)} hit"
             )
-        return lines
+        return lines if self._disks is None else lines + await self._disks.in_words()
 
     def __repr__(self) -> str:
         return f"<Faults: {self.list() or 'none'}>"

@@ -179,7 +179,7 @@ async def put_back(cluster: Cluster, inside: Saveable, snapshot: Snapshot) -> No
     for node in (*cluster.controllers, *cluster.brokers):
         await node.resume()
     await cluster.network.undo()
-    await cluster.faults.clear()
+    await cluster.faults.reset()
     await cluster.clock.restore()
     await cluster.clock.restore()
     inside.events.log(NodeEvent.SNAPSHOT_RESTORED, snapshot=snapshot.name)

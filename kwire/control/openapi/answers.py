@@ -12,6 +12,7 @@ from kwire.control import node_files as of_nodes_files
 from kwire.control import routes
 from kwire.control import snapshots_api as of_snapshots
 from kwire.control.clock import api as of_clock
+from kwire.control.disks import api as of_disks
 from kwire.control.live import events as of_events
 from kwire.control.metrics import api as of_metrics
 from kwire.control.metrics import counts as of_metrics_counts
@@ -61,6 +62,11 @@ OF_CLUSTER: dict[Callable[..., Any], str] = {
     of_faults.one: "Fault",
     of_faults.remove: "Fault",
     of_faults.clear: "Faults",
+    of_disks.add: "DiskFault",
+    of_disks.listed: "DiskFaults",
+    of_disks.remove: "DiskFault",
+    of_disks.heal: "DiskFaults",
+    of_disks.heal_all: "DiskFaults",
     of_snapshots.save: "Snapshot",
     of_snapshots.listed: "Snapshots",
     of_snapshots.one: "Snapshot",
@@ -110,6 +116,8 @@ OF_NODES: dict[Callable[..., Any], str] = {
     of_faults.one_at_nodes: "FaultsHere",
     of_faults.remove_at_nodes: "FaultsHere",
     of_faults.clear_at_nodes: "FaultsHere",
+    of_disks.set_at_nodes: "Done",
+    of_disks.show_at_nodes: "DisksHere",
     of_clock.show_nodes: "Clock",
     of_clock.advance_nodes: "Clock",
     of_clock.change_nodes: "ClockPart",

@@ -58,6 +58,7 @@ _FAULT: Json = {
     "rule": described(OBJECT, "As it was given."),
     "hits": INT,
 }
+_DISK_FAULT: Json = {**_FAULT, "node": NODE_ID}
 _EVENT: Json = {
     "number": INT,
     "time_ms": INT,
@@ -265,8 +266,8 @@ _OF_CONTENTS: dict[str, Json] = {
 _OF_TESTS: dict[str, Json] = {
     "Network": fields(
         {
-            "cuts": array(fields({"a": INT, "b": INT})),
-            "delays": array(fields({"a": INT, "b": INT, "milliseconds": NUMBER})),
+            "cuts": array(fields({"a": INT, "b": INT, "one_way": BOOL})),
+            "delays": array(fields({"a": INT, "b": INT, "milliseconds": NUMBER, "one_way": BOOL})),
         }
     ),
     "Links": fields({"rules": array(fields({"to": INT, "delay_ms": or_null(INT)}))}),
@@ -280,6 +281,14 @@ _OF_TESTS: dict[str, Json] = {
     "FaultsHere": fields({"faults": array(ref("FaultHere"))}),
     "FaultHere": fields({**_FAULT, "requests": described(array(ref("Request")), _LAST_HIT)}),
     "FaultId": fields({"id": TEXT}),
+    "DiskFault": fields(_DISK_FAULT),
+    "DiskFaults": fields({"faults": array(ref("DiskFault"))}),
+    "DisksHere": fields(
+        {
+            "faults": array(ref("DiskFault")),
+            "directories": array(fields({"path": TEXT, "failure": or_null(TEXT)})),
+        }
+    ),
     "Snapshots": fields({"snapshots": array(ref("Snapshot"))}),
     "Snapshot": fields(
         {
