@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from types import FrameType
 from typing import Any
@@ -25,6 +26,7 @@ from kwire.protocol.schemas.produce import PartitionProduceData, ProduceRequest,
 from kwire.protocol.schemas.topics import CreatableTopic, CreateTopicsRequest
 from kwire.replication.config.broker_config import BrokerConfig
 from kwire.replication.core.clock import Clock
+from kwire.replication.core.log_store import LogStore
 from kwire.replication.core.memory_log_store import MemoryLogStore
 from kwire.replication.core.metadata import Endpoint
 from kwire.replication.core.outbox import Log, Outbox, Reply
@@ -38,12 +40,13 @@ FETCH_CALLS = 42
 
 
 class FastPath:
-    """A standalone broker on a MemoryLogStore with the topic "t", whose calls are counted."""
+    """A standalone broker with the topic "t", whose calls are counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: LogStore | None = None) -> None:
         self.outbox = Outbox()
         clock = Clock(now_ms=1_000, wall_ms=1_700_000_000_000)
-        self.broker = Broker(BrokerConfig({}), MemoryLogStore(), clock, self.outbox, Random(5))
+        store = store or MemoryLogStore()
+        self.broker = Broker(BrokerConfig({}), store, clock, self.outbox, Random(5))
         self.broker.start([Endpoint("PLAINTEXT", "127.0.0.1", 9092)])
         self.broker.connection_opened(CONNECTION, "PLAINTEXT", "127.0.0.1")
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
@@ -101,6 +104,24 @@ def record_calls(calls: list[tuple[int, str]], function: Callable[[], None]) -> 
         sys.setprofile(None)
 
 
+def opcodes(function: Callable[[], object]) -> int:
+    """How many of the interpreter's instructions `function` takes, in all functions of kwire."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(None)
+    return count
+
+
 def listed(calls: list[tuple[int, str]]) -> str:
     return "\n".join(f"{'  ' * depth}{name}" for depth, name in calls)
 
@@ -114,6 +135,38 @@ def path(monkeypatch: pytest.MonkeyPatch) -> FastPath:
         fast_path.produce()
         fast_path.fetch()
     return fast_path
+
+
+def test_faults_that_are_not_set_take_no_instruction(path: FastPath, tmp_path: Path) -> None:
+    """Neither before the first one nor after the last one, nor while there is one of another API."""
+    from kwire.faults.table import FaultTable
+    from kwire.server.disks.faulty import install
+    from kwire.server.disks.rules import DiskRule
+    from kwire.server.file_log_store import FileLogStore
+
+    store = FileLogStore(str(tmp_path), fsync=False)
+    path = FastPath(store)
+
+    def costs() -> tuple[int, int]:
+        """The least of several: now and then an index gets an entry."""
+        produce = min(opcodes(path.produce) for _ in range(6))
+        return produce, min(opcodes(path.fetch) for _ in range(6))
+
+    costs()  # the first request of an API imports its handler and makes its codec
+    before = costs()
+    table = FaultTable(path.broker.sessions, 1)
+    table.add({"api": "Metadata", "close": True})
+    assert costs() == before
+    table.add({"api": "Produce", "delay": 1, "topic": "another"})
+    table.add({"api": "Fetch", "delay": 1, "topic": "another"})
+    disk = DiskRule("disk-1", {"act": "fail", "operation": "append", "topic": "another"})
+    install(store, [disk], lambda *_: None)
+    assert all(now > then for now, then in zip(costs(), before, strict=True))
+    table.clear()
+    install(store, [], lambda *_: None)
+    costs()
+    assert costs() == before
+    store.close()
 
 
 def test_produce_of_one_batch_takes_no_more_calls_than_it_did(path: FastPath) -> None:
