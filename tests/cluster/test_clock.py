@@ -122,6 +122,28 @@ def _produce_without_waiting(cluster: Cluster) -> None:
     producer.close()
 
 
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_broker_that_shows_no_life_is_fenced(isolation: str) -> None:
+    """broker.session.timeout.ms is nine seconds."""
+    with Cluster(2, isolation=isolation, topics=["t:1:2"]) as cluster:
+        cluster.broker(2).pause()
+        cluster.clock.advance(seconds=30)
+        (fenced,) = cluster.wait_for(lambda c: c.events(name="BROKER_FENCED"))
+        assert fenced.fields["reason"] == "session_timeout"
+        assert cluster.partition("t", 0).isr == {1}
+        cluster.broker(2).resume()
+        cluster.wait_in_sync(timeout=20)
+
+
+def test_leaderships_go_back() -> None:
+    """leader.imbalance.check.interval.seconds is five minutes."""
+    with Cluster(2) as cluster:
+        cluster.create_topic("t", assignment=[[1, 2]])
+        cluster.elect("t", 0, leader=2)
+        cluster.clock.advance(minutes=10)
+        cluster.wait_for(lambda c: c.partition("t", 0).leader == 1)
+
+
 def test_a_frozen_clock() -> None:
     with Cluster(2, {"log.message.timestamp.type": "LogAppendTime"}, topics=["t:1:2"]) as cluster:
         cluster.clock.freeze()
