@@ -239,7 +239,7 @@ class ShardContext(Generic[ShardT]):
             append.outcome = ErrorCode(results[partition.key].error)
             if append in self._appends:
                 self._appends.remove(append)
-                self.shard.advance(partition.log.high_watermark)
+                self.shard.advance(partition.settled_offset())
                 runtime.run(lambda: append.finish(append.outcome or ErrorCode.NONE))
 
         base_offset = partition.log.log_end_offset
@@ -251,7 +251,7 @@ class ShardContext(Generic[ShardT]):
             on_complete=complete,
         )
         if partition.log.log_end_offset > base_offset:
-            self.shard.advance(partition.log.high_watermark)
+            self.shard.advance(partition.settled_offset())
             replay(base_offset)
         # With one replica `complete` was called within append_records: only now add it as waiting.
         if append.outcome is None:
@@ -273,7 +273,7 @@ class ShardContext(Generic[ShardT]):
     def load(self) -> Steps:
         """Replay the whole log, then start the shard's timers."""
         log = self.partition.log
-        self.shard.advance(log.high_watermark)
+        self.shard.advance(self.partition.settled_offset())
         offset = log.log_start_offset
         while offset < log.log_end_offset:
             records = log.read(offset, LOAD_BUFFER_BYTES, log.log_end_offset).records
@@ -285,7 +285,7 @@ class ShardContext(Generic[ShardT]):
         self._runtime.run(self._start)
 
     def _start(self) -> None:
-        self.shard.advance(self.partition.log.high_watermark)
+        self.shard.advance(self.partition.settled_offset())
         deferred, self.deferred = self.deferred, []
         for operation in deferred:
             self.append(operation(self.shard), _ignore)

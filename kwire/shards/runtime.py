@@ -109,7 +109,7 @@ class CoordinatorRuntime(Generic[ShardT]):
 
         KafkaError: NOT_COORDINATOR if another broker leads, COORDINATOR_LOAD_IN_PROGRESS."""
         context = self._context(index)
-        context.shard.advance(context.partition.log.high_watermark)
+        context.shard.advance(context.partition.settled_offset())
         return operation(context.shard)
 
     def write(

@@ -526,3 +526,18 @@ class Partition:
         if candidate <= log.high_watermark:
             return False
         return log.maybe_increment_high_watermark(candidate)
+
+    def settled_offset(self) -> int:
+        """The offset up to which coordinators read: the high watermark, or what all of the ISR have of the records
+        from before this leadership, which no clean election loses either, as whoever joins the ISR has them.
+
+        A high watermark that a power cut has set back advances no more under min ISR (KIP-966), and must hide no
+        committed offset until then: GroupMetadataManager of Kafka 3.9 reads all of its log."""
+        high_watermark, end_offset = self.log.high_watermark, self.leader_epoch_start_offset
+        if end_offset <= high_watermark:
+            return high_watermark
+        members = self.isr_state.maximal_isr
+        for replica in self.remote_replicas.values():
+            if replica.broker_id in members and replica.log_end_offset < end_offset:
+                end_offset = replica.log_end_offset
+        return max(end_offset, high_watermark)

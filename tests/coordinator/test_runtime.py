@@ -58,12 +58,22 @@ class FakeReplicaManager:
 
     def __init__(self) -> None:
         self.log = FakeLog()
-        self.partition: Any = SimpleNamespace(topic=KEY[0], index=KEY[1], key=KEY, log=self.log)
+        self.settled = -1
+        self.partition = self.new_partition()
         self.error: ErrorCode | None = None
         self.wait = False
         self.waiting: list[Callable[[Any], None]] = []
         self.appends = 0
         self.timeouts: list[int] = []
+
+    def new_partition(self) -> Any:
+        return SimpleNamespace(
+            topic=KEY[0],
+            index=KEY[1],
+            key=KEY,
+            log=self.log,
+            settled_offset=lambda: max(self.settled, self.log.high_watermark),
+        )
 
     def append_records(
         self, *, timeout_ms: int, required_acks: int, entries: Any, origin: Any, on_complete: Any
@@ -339,9 +349,7 @@ def test_a_new_epoch_of_the_same_leader_keeps_the_shard(kit: Kit) -> None:
 def test_a_new_partition_of_the_same_index_starts_from_its_own_log(kit: Kit) -> None:
     kit.commit(5)
     kit.replicas.log = FakeLog()
-    kit.replicas.partition = SimpleNamespace(
-        topic=KEY[0], index=KEY[1], key=KEY, log=kit.replicas.log
-    )
+    kit.replicas.partition = kit.replicas.new_partition()
     kit.lead()
     assert kit.fetch() == -1
 
@@ -363,6 +371,18 @@ def test_records_above_the_high_watermark_are_loaded_but_not_yet_seen() -> None:
     kit.lead()
     assert kit.fetch() == 1
     kit.replicas.log.high_watermark = 2
+    assert kit.fetch() == 2
+
+
+def test_what_no_election_can_lose_is_seen_although_the_high_watermark_was_lost() -> None:
+    """A power cut, then an ISR under min.insync.replicas: the high watermark stays at 0 (seed 6009354)."""
+    kit = Kit()
+    kit.written(offset_record(1))
+    kit.written(offset_record(2))
+    kit.replicas.log.high_watermark, kit.replicas.settled = 0, 1
+    kit.lead()
+    assert kit.fetch() == 1
+    kit.replicas.settled = 2
     assert kit.fetch() == 2
 
 

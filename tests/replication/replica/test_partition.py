@@ -373,3 +373,19 @@ def test_S12_divergence_table():
     with pytest.raises(KafkaError) as raised:
         fetch(5, 11)
     assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_coordinators_read_what_the_in_sync_replicas_had_before_this_leadership():
+    """Under min ISR the high watermark stands still; what was there before the epoch cannot be lost by an election."""
+    leader = Leader(replicas=(1, 2, 3), isr=(1,), min_insync_replicas=2)
+    leader.append(5)
+    assert (leader.high_watermark, leader.partition.settled_offset()) == (0, 0)
+    leader.lead((1, 2, 3), [1], epoch=2, partition_epoch=2)
+    leader.append(2)
+    assert (leader.high_watermark, leader.partition.settled_offset()) == (0, 5)
+    leader.lead((1, 2, 3), [1, 2, 3], epoch=3, partition_epoch=3)
+    leader.fetch(2, 6)
+    leader.fetch(3, 3)
+    assert (leader.high_watermark, leader.partition.settled_offset()) == (3, 3)
+    leader.fetch(3, 7)
+    assert (leader.high_watermark, leader.partition.settled_offset()) == (6, 6)
