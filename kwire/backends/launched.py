@@ -194,15 +194,16 @@ class Launched:
             await self.launcher.clean_up()
         self._raise_failures()
 
-    async def restart(self, between: Callable[[], None]) -> None:
-        """Kill all nodes, run a function on a thread, and start them again at their addresses. StartError."""
+    async def restart(self, between: Callable[[], None], after: Callable[[], None]) -> None:
+        """Kill all nodes, run a function on a thread, and start them again at their addresses; `after` runs on a
+        thread while they serve. StartError."""
         self._require_own_loop()
         supervisor = self._running()
         for handle in self.nodes():
             if handle.answers:
                 await self.keep_failures(handle.node_id)
         with kwire_errors():
-            await supervisor.restart(between)
+            await supervisor.restart(between, after)
         self.spec = supervisor.spec
 
     # --- internal errors

@@ -1,10 +1,14 @@
 """A standalone broker that runs on this loop, as a cluster of one: for the control API of `kwire up`.
 
 It has no links and no other controller, and it ends with its process: what needs these is
-NotSupportedError with the reason. Topics and partitions are queried over Kafka's protocol.
+NotSupportedError with the reason. Topics and partitions are queried over Kafka's protocol. The restore of a
+snapshot starts the broker again in its process: its owner (`kwire.launch.up`) and this keep the first run, and go by
+its `latest`.
 """
 
 from __future__ import annotations
+
+from contextlib import ExitStack
 
 from kwire import errors
 from kwire.backends.history import EventHistory
@@ -15,8 +19,12 @@ from kwire.backends.requests import RequestHistory
 from kwire.backends.views import Partition, Replica
 from kwire.control.node_api import NodeControl
 from kwire.control.route import partition_path
+from kwire.launch.aside import Aside
 from kwire.launch.node_runner import NodeRunner
+from kwire.launch.shape import ClusterLock
 from kwire.launch.spec import ClusterSpec
+from kwire.server.errors import NodeError, SettingsError
+from kwire.server.log_dirs import split_dirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -220,15 +228,14 @@ class Standalone(SeenFromOutside):
     def cluster_id(self) -> str:
         return self._runner.latest.core.services.cluster_id
 
-    async def restart(self, between: Callable[[], None]) -> None:
-        """Kill the broker, run a function on a thread, and start the broker again at its address. StartError."""
-        from kwire.launch import again
-
+    async def restart(self, between: Callable[[], None], after: Callable[[], None]) -> None:
+        """Kill the broker, run a function on a thread, and start the broker again at its address; `after` runs on a
+        thread while it serves. StartError."""
         self._failures = await self.failures()
         await self.requests.keep(self._handle.node_id)
         await self.events.keep(self._handle)
         with kwire_errors():
-            await again.restart(self._runner, between)
+            await _restart(self._runner, between, after)
 
     async def start(self) -> None:
         """Do nothing: it runs."""
@@ -238,3 +245,31 @@ class Standalone(SeenFromOutside):
 
     async def stop(self) -> None:
         """Do nothing: its owner stops it."""
+
+
+async def _restart(
+    first: NodeRunner, between: Callable[[], None], after: Callable[[], None]
+) -> None:
+    """Kill the broker, run a function on a thread, start the broker again, run `after` on a thread while it serves.
+
+    What the function raises is raised after the start. NodeError, SettingsError: nothing runs, and the owner knows."""
+    old = first.latest
+    values = {**old.spec.values, "listeners": old.listeners}
+    url = old.node.connection_log.control_url
+    new = NodeRunner(old.spec.replace(values=values, again=True, control_url=url))
+    new.on_halted = old.on_halted
+    old.kill()
+    first.latest = new
+    try:
+        with ExitStack() as held:
+            if not old.spec.temporary:  # which its owner has locked
+                held.callback(ClusterLock(split_dirs(old.spec.data_dir)).release)
+            await Aside().run(between)
+    finally:
+        try:
+            await new.start()
+        except (NodeError, SettingsError) as error:
+            if new.on_halted is not None:
+                new.on_halted(str(error))
+            raise
+        await Aside().run(after)

@@ -87,7 +87,7 @@ class NodeRunner:
         self.on_loaded: Callable[[Broker | ControllerNode], None] | None = None
         self.on_halted: Callable[[str], None] | None = None
         """Called with the reason after the broker has halted itself and released everything."""
-        self.latest: NodeRunner = self  # of a standalone broker that was restarted: see again.py
+        self.latest: NodeRunner = self  # of a standalone broker that was restarted by a restore
         self._loop: asyncio.AbstractEventLoop
         self._aside: Aside | None = None
         if spec.role == BROKER:

@@ -55,6 +55,7 @@ class Supervisor:
         self.isolation = spec.isolation
         self.data_dir = node.data_dir
         self._stopping = False
+        self._after: set[asyncio.Task[None]] = set()
         self.log_event: Callable[..., None] = partial(event, _log)
         """Logs an event of the cluster that nobody asked for."""
         self.on_none_left: Callable[[], None] | None = None
@@ -187,6 +188,7 @@ class Supervisor:
 
         `last`: they are not started again; a temporary directory is left as it is, to be deleted."""
         self._stopping = True
+        await self._end_after()
         failures: list[BaseException] = []
         # An asyncio server that is closed while it accepts forgets the socket.
         await _settle_connections()
@@ -201,23 +203,35 @@ class Supervisor:
 
     async def kill(self) -> None:
         """Kill all nodes."""
+        await self._kill_nodes()
+        await self._end_after()
+
+    async def _kill_nodes(self) -> None:
         self._stopping = True
         for handle in (*self.brokers.values(), *self.controllers.values()):
             await handle.kill()
         self._release_directory()
         await _settle_connections()
 
-    async def restart(self, between: Callable[[], None]) -> None:
+    async def restart(self, between: Callable[[], None], after: Callable[[], None]) -> None:
         """Kill all nodes, run a function on a thread, start them again where they were. What the function raises is
-        raised after the start; NodeError, SettingsError: nothing runs."""
+        raised after the start; NodeError, SettingsError: nothing runs. `after` runs on a thread while they serve."""
         from kwire.launch.aside import Aside
 
-        await self.kill()
+        await self._kill_nodes()
         try:
             await Aside().run(between)
         finally:
             self._take_cluster_id()
             await self.start()
+            task = asyncio.get_running_loop().create_task(Aside().run(after))
+            self._after.add(task)
+            task.add_done_callback(self._after.discard)
+
+    async def _end_after(self) -> None:
+        """Wait until what runs after a restart has ended."""
+        if self._after:
+            await asyncio.wait(self._after)
 
     def _take_cluster_id(self) -> None:
         """Give all nodes the cluster id in the data directory, which may be another's now."""

@@ -11,6 +11,7 @@ A data directory is that of a cluster or of a standalone broker, or several log 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from kwire.server.errors import NodeError
 from kwire.server.log_dirs import split_dirs
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 CONTROLLER, BROKER = "controller", "broker-"
 _DECIDED = RESTORE
 _STAGED = f"{_DECIDED}.new"
-_ENDED = f"{_DECIDED}.old"
+_ENDED = f"{_DECIDED}.old-"
 _OLD, _NEW, _MOVED, _OF_STANDALONE = "old", "new", "moved", "standalone"
 
 
@@ -57,6 +58,7 @@ def fill_new(data_dir: str, snapshot: Snapshot) -> None:
                 shown = ", ".join(there[:3]) + (", …" if len(there) > 3 else "")
                 raise NodeError(f"data directory {directory} holds {what} already ({shown})")
         replace(data_dir, snapshot)
+        delete_old(data_dir)
     except OSError as error:
         raise NodeError(f"snapshot {snapshot.path}: {error}") from None
 
@@ -75,7 +77,7 @@ def begin_with(data_dir: str, snapshot: Snapshot | None) -> None:
 
 
 def replace(data_dir: str, snapshot: Snapshot) -> None:
-    """Replace the data in a data directory. OSError before the decision: the old data is whole."""
+    """Replace the data in a data directory; `delete_old` is for the rest. OSError before the decision: it is whole."""
     dirs = split_dirs(data_dir)
     try:
         for number, directory in enumerate(dirs):
@@ -89,9 +91,9 @@ def replace(data_dir: str, snapshot: Snapshot) -> None:
         for directory in reversed(dirs):
             os.rename(os.path.join(directory, _STAGED), os.path.join(directory, _DECIDED))
     except BaseException:
-        _clean(dirs)
+        _delete_undecided(dirs)
         raise
-    finish(data_dir)
+    _go_on(dirs)
 
 
 def is_open(data_dir: str) -> bool:
@@ -102,13 +104,18 @@ def is_open(data_dir: str) -> bool:
 def finish(data_dir: str) -> None:
     """Finish a replacement that was decided; delete what one that was not, or was ended, has left. OSError."""
     dirs = split_dirs(data_dir)
+    _go_on(dirs)
+    _delete_undecided(dirs)
+    delete_old(data_dir)
+
+
+def _go_on(dirs: list[str]) -> None:
     if os.path.isdir(os.path.join(dirs[0], _DECIDED)):
         for directory in reversed(dirs):  # the first one's is the decision until all are done
-            _finish(directory)
-    _clean(dirs)
+            _move(directory)
 
 
-def _finish(directory: str) -> None:
+def _move(directory: str) -> None:
     decided = os.path.join(directory, _DECIDED)
     if not os.path.isdir(decided):
         return
@@ -121,15 +128,23 @@ def _finish(directory: str) -> None:
         os.mkdir(moved)
     for name in os.listdir(new):
         os.rename(os.path.join(new, name), os.path.join(directory, name))
-    os.rename(decided, os.path.join(directory, _ENDED))
+    os.rename(decided, os.path.join(directory, f"{_ENDED}{os.urandom(4).hex()}"))
 
 
-def _clean(dirs: list[str]) -> None:
-    """Delete what was not decided, and what is done."""
+def _delete_undecided(dirs: list[str]) -> None:
     is_decided = os.path.isdir(os.path.join(dirs[0], _DECIDED))
     for directory in dirs:
-        for name in (_STAGED, _ENDED) if is_decided else (_STAGED, _ENDED, _DECIDED):
+        for name in (_STAGED,) if is_decided else (_STAGED, _DECIDED):
             delete_tree(os.path.join(directory, name))
+
+
+def delete_old(data_dir: str) -> None:
+    """Delete the data that was replaced. Another replacement may begin meanwhile, and end."""
+    for directory in split_dirs(data_dir):
+        with suppress(OSError):
+            for name in os.listdir(directory):
+                if name.startswith(_ENDED):
+                    delete_tree(os.path.join(directory, name))
 
 
 def is_data(name: str) -> bool:

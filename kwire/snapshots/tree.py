@@ -3,8 +3,9 @@
 What a log directory consists of, and what may share its blocks with a snapshot:
 - segments, their indexes, producer snapshots: linked. A store opens a file with another link for reading only and
   copies it before its first change (`kwire.server.log_file`); most never change, and are deleted by their name.
-- the rest is small and copied: checkpoints, meta.properties, partition.metadata, and the controller's journals,
-  which several stores may have open at a time.
+- checkpoints, meta.properties, partition.metadata and the like: linked. A store replaces them as a whole, by a
+  rename, and never writes into one; to make a file costs a hundred times as much as a link where disks are busy.
+- the rest is copied: the controller's journals, which several stores may have open at a time, and append to.
 
 Where the file system has no links, or no more of a file, it is copied, too.
 """
@@ -14,9 +15,13 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from kwire.replication.log.checkpoints import CLEAN_SHUTDOWN, META_PROPERTIES
 from kwire.server.log_file import copy_bytes
 
-_LINKED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+_LINKED = (
+    *(".log", ".index", ".timeindex", ".txnindex", ".snapshot"),
+    *("-checkpoint", META_PROPERTIES, "partition.metadata", CLEAN_SHUTDOWN, "-incarnation"),
+)
 _LEFT_OUT = (".deleted", ".tmp", "-delete")
 """What is about to be deleted, and what was being written when a node was killed."""
 FOLDER = ".kwire-snapshots"

@@ -145,7 +145,10 @@ def _copy(handles: list[Any], held: Held, directory: str, target: str, *, standa
 
 def _complete(directory: str, of_broker: dict[str, Any]) -> None:
     """Say in a copy of a broker's directory that it is as after a clean stop."""
-    with open(os.path.join(directory, CLEAN_SHUTDOWN), "wb") as file:
+    path = os.path.join(directory, CLEAN_SHUTDOWN)
+    with suppress(FileNotFoundError):
+        os.unlink(path)  # it may be a link
+    with open(path, "wb") as file:
         file.write(format_clean_shutdown(of_broker["broker_epoch"]))
 
 
@@ -184,7 +187,9 @@ async def put_back(cluster: Cluster, inside: Saveable, snapshot: Snapshot) -> No
     await cluster.clock.restore()
     inside.events.log(NodeEvent.SNAPSHOT_RESTORED, snapshot=snapshot.name)
     try:
-        await inside.restart(lambda: restoring.replace(data_dir, snapshot))
+        await inside.restart(
+            lambda: restoring.replace(data_dir, snapshot), lambda: restoring.delete_old(data_dir)
+        )
     except OSError as error:
         raise errors.StartError(f"snapshot {snapshot.path}: {error}") from None
 
