@@ -178,7 +178,7 @@ def attempt(cluster: Cluster, process: Client, client: str, name: str) -> Seen:
         said = process.receive()
         ms = (time.monotonic() - began) * 1000
         if case.breaks:
-            cluster.wait_for(lambda c: not c.broker(leader).running, timeout=20)
+            cluster.wait_for(lambda c: entered.hits and not c.broker(leader).running, timeout=20)
         hits = getattr(entered, "hits", None)
     if case.breaks:
         cluster.broker(leader).start()

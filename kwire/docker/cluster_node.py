@@ -18,6 +18,7 @@ import logging
 import os
 import signal
 import sys
+from functools import partial
 
 from kwire.launch.node_runner import NodeRunner
 from kwire.launch.process import stop_on_signals
@@ -160,7 +161,10 @@ async def _main(settings: ContainerSettings, announce: Callable[[str], None]) ->
     try:
         if work.done():
             work.result()
-            await stopping
+            for runner in runners:
+                runner.on_halted = partial(_end, stopping)
+            if (halted := await stopping) is not None:
+                raise NodeError(halted)
     finally:
         work.cancel()
         await asyncio.wait({work})
@@ -169,6 +173,12 @@ async def _main(settings: ContainerSettings, announce: Callable[[str], None]) ->
         for runner in reversed(runners):
             await runner.stop(controlled=await _controller_answers(runner))
         await asyncio.sleep(0)  # lets cancelled connection attempts finish
+
+
+def _end(stopping: asyncio.Future[Any], why: str) -> None:
+    """End the container, as Kafka's process ends, when the broker has halted: its disk has failed."""
+    if not stopping.done():
+        stopping.set_result(why)
 
 
 def _log_status(runners: list[NodeRunner]) -> None:

@@ -183,6 +183,7 @@ class Disks:
                 await self._tell(handle)
         except errors.RequestError as error:
             del self._set[fault.id]
+            self._last_id -= fault.id == f"disk-{self._last_id}"
             text = str(error).removesuffix(" (INVALID_REQUEST)")
             raise errors.ConfigurationError(text) from None
         self._may_be_offline |= given["act"] != SLOW
