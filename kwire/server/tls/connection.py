@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from kwire.server.node import Node
 
 _HEADER_BYTES = 5
+_JOINED_BYTES = 1 << 18
+"""Up to so many the parts of answers are copied together: a part would be a TLS record of its own, which costs both
+sides more than the copy."""
 
 
 class TlsConnection(Connection):
@@ -107,8 +110,10 @@ class TlsConnection(Connection):
 
     def flush(self) -> None:
         parts, self.parts = self.parts, []
-        self.parts_bytes = 0
+        size, self.parts_bytes = self.parts_bytes, 0
         if not self.transport.is_closing():
+            if len(parts) > 1 and size <= _JOINED_BYTES:
+                parts = [b"".join(parts)]
             for part in parts:
                 self._write(part)
             self._send()
