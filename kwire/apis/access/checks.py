@@ -89,6 +89,62 @@ def whole(
         refuse(ctx, request, need)
 
 
+def of_one(attribute: str) -> Check:
+    """A check of requests that are about one resource, and need an operation on it. `attribute`: its name."""
+
+    def check(
+        authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
+    ) -> None:
+        need = row.needs[0]
+        if authority.may(ctx, need, getattr(request, attribute)):
+            handler(ctx, request)
+        else:
+            refuse(ctx, request, need)
+
+    return check
+
+
+def of_each(
+    asked: str,
+    answers: str,
+    name_of: Callable[[Any], str | None] = lambda item: item.name,
+    *,
+    are_once: bool = False,
+    message: str | None = None,
+) -> Check:
+    """A check of requests that need an operation on each resource in a list: what is refused has an answer, the rest
+    is done. `asked`, `answers`: the lists of request and response. `name_of`: of an element, None: the handler refuses
+    it. `are_once`: it does so with names that come twice. `message`: of the refusals."""
+
+    def check(
+        authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
+    ) -> None:
+        need, items, name = row.needs[0], getattr(request, asked), name_of
+        if are_once:
+            name = once(items, name_of)
+        allowed, others = split(authority, ctx, need, items, name)
+        setattr(request, asked, allowed)
+        refusals = refused_parts(ctx, others, ERRORS[need.resource_type], message)
+        let(ctx, request, handler, add_to(answers, refusals))
+
+    return check
+
+
+def once(
+    items: Iterable[Any], name_of: Callable[[Any], str | None] = lambda item: item.name
+) -> Callable[[Any], str | None]:
+    """`name_of` for `split`: names that come twice are the controller's to refuse, all of them."""
+    from collections import Counter
+
+    counts = Counter(map(name_of, items))
+
+    def name(item: Any) -> str | None:
+        found = name_of(item)
+        return found if counts[found] == 1 else None
+
+    return name
+
+
 def refuse(ctx: RequestContext, request: Any, need: Need) -> None:
     """Refuse a request as a whole."""
     code, message = ERRORS[need.resource_type], MESSAGES[need.resource_type]

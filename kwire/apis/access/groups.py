@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kwire.apis.access.checks import ERRORS, add_to, let, refuse, refused_parts, split
+from kwire.apis.access.checks import ERRORS, add_to, let, of_one, refuse, refused_parts, split
 from kwire.apis.parts.results import refused_result
 from kwire.apis.parts.shapes import shape_of
 from kwire.protocol.errors import ErrorCode
@@ -27,14 +27,7 @@ _KINDS = 3
 """Types of keys of FindCoordinator: groups, transactional ids, share groups."""
 
 
-def one_group(
-    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
-) -> None:
-    """The request is of a member of one group."""
-    if authority.may(ctx, row.needs[0], request.group_id):
-        handler(ctx, request)
-    else:
-        refuse(ctx, request, row.needs[0])
+_of_member = of_one("group_id")
 
 
 def sync_group(
@@ -47,7 +40,7 @@ def sync_group(
     ):
         handler(ctx, request)  # which refuses it
     else:
-        one_group(authority, ctx, request, handler, row)
+        _of_member(authority, ctx, request, handler, row)
 
 
 def topic_name_of(ctx: RequestContext, *, by_id: bool) -> Callable[[Any], str | None]:
@@ -222,15 +215,6 @@ def list_groups(
         return response  # type: ignore[no-any-return]
 
     let(ctx, request, handler, amend)
-
-
-def delete_groups(
-    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
-) -> None:
-    request.groups_names, others = split(
-        authority, ctx, row.needs[0], request.groups_names, lambda group_id: group_id
-    )
-    let(ctx, request, handler, add_to("results", refused_parts(ctx, others, _NO_GROUP)))
 
 
 def offset_delete(

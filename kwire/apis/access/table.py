@@ -78,7 +78,7 @@ TABLE: tuple[Row, ...] = (
             Need(READ, TOPIC, _PART),
         ),
     ),
-    Row(ApiKey.LIST_OFFSETS, topics.list_offsets, (Need(DESCRIBE, TOPIC, _PART),)),
+    Row(ApiKey.LIST_OFFSETS, checks.of_each("topics", "topics"), (Need(DESCRIBE, TOPIC, _PART),)),
     Row(
         ApiKey.METADATA,
         topics.metadata,
@@ -111,9 +111,9 @@ TABLE: tuple[Row, ...] = (
             Need(CLUSTER_ACTION, CLUSTER, "The key of a share group is refused."),
         ),
     ),
-    Row(ApiKey.JOIN_GROUP, groups.one_group, (Need(READ, GROUP, _WHOLE),)),
-    Row(ApiKey.HEARTBEAT, groups.one_group, (Need(READ, GROUP, _WHOLE),)),
-    Row(ApiKey.LEAVE_GROUP, groups.one_group, (Need(READ, GROUP, _WHOLE),)),
+    Row(ApiKey.JOIN_GROUP, checks.of_one("group_id"), (Need(READ, GROUP, _WHOLE),)),
+    Row(ApiKey.HEARTBEAT, checks.of_one("group_id"), (Need(READ, GROUP, _WHOLE),)),
+    Row(ApiKey.LEAVE_GROUP, checks.of_one("group_id"), (Need(READ, GROUP, _WHOLE),)),
     Row(ApiKey.SYNC_GROUP, groups.sync_group, (Need(READ, GROUP, _WHOLE),)),
     Row(ApiKey.DESCRIBE_GROUPS, groups.describe_groups, (Need(DESCRIBE, GROUP, _PART),)),
     Row(
@@ -142,7 +142,7 @@ TABLE: tuple[Row, ...] = (
             Need(DESCRIBE, TOPIC, "Refused, without the name of a topic that is named by id."),
         ),
     ),
-    Row(ApiKey.DELETE_RECORDS, topics.delete_records, (Need(DELETE, TOPIC, _PART),)),
+    Row(ApiKey.DELETE_RECORDS, checks.of_each("topics", "topics"), (Need(DELETE, TOPIC, _PART),)),
     Row(
         ApiKey.INIT_PRODUCER_ID,
         transactions.init_producer_id,
@@ -174,7 +174,9 @@ TABLE: tuple[Row, ...] = (
         transactions.add_offsets,
         (Need(WRITE, TRANSACTIONAL_ID, _WHOLE), Need(READ, GROUP, _WHOLE)),
     ),
-    Row(ApiKey.END_TXN, transactions.end_txn, (Need(WRITE, TRANSACTIONAL_ID, _WHOLE),)),
+    Row(
+        ApiKey.END_TXN, checks.of_one("transactional_id"), (Need(WRITE, TRANSACTIONAL_ID, _WHOLE),)
+    ),
     Row(
         ApiKey.WRITE_TXN_MARKERS,
         transactions.write_markers,
@@ -215,7 +217,11 @@ TABLE: tuple[Row, ...] = (
     ),
     _cluster(ApiKey.ALTER_REPLICA_LOG_DIRS, ALTER),
     _cluster(ApiKey.DESCRIBE_LOG_DIRS, DESCRIBE),
-    Row(ApiKey.CREATE_PARTITIONS, topics.create_partitions, (Need(ALTER, TOPIC, _PART),)),
+    Row(
+        ApiKey.CREATE_PARTITIONS,
+        checks.of_each("topics", "results", are_once=True),
+        (Need(ALTER, TOPIC, _PART),),
+    ),
     Row(
         ApiKey.CREATE_DELEGATION_TOKEN,
         tokens.create,
@@ -235,7 +241,11 @@ TABLE: tuple[Row, ...] = (
             Need(DESCRIBE_TOKENS, USER, "Left out, but for DESCRIBE on the token."),
         ),
     ),
-    Row(ApiKey.DELETE_GROUPS, groups.delete_groups, (Need(DELETE, GROUP, _PART),)),
+    Row(
+        ApiKey.DELETE_GROUPS,
+        checks.of_each("groups_names", "results", str),
+        (Need(DELETE, GROUP, _PART),),
+    ),
     _cluster(ApiKey.ELECT_LEADERS, ALTER),
     Row(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from kwire.apis.access.checks import (
     MESSAGES,
     Amended,
     add_to,
     let,
+    of_each,
+    once,
     refuse,
     refused_parts,
     split,
@@ -100,13 +100,6 @@ def _has_transactional(request: Any) -> bool:
     )
 
 
-def list_offsets(
-    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
-) -> None:
-    request.topics, others = split(authority, ctx, row.needs[0], request.topics)
-    let(ctx, request, handler, add_to("topics", refused_parts(ctx, others, _UNAUTHORIZED)))
-
-
 def metadata(
     authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
 ) -> None:
@@ -184,15 +177,7 @@ def create_topics(
     create_any, create, describe_configs = row.needs
     refusals: list[Any] = []
     if not authority.may(ctx, create_any):
-        counts = Counter(topic.name for topic in request.topics)
-        # A name that comes twice is the controller's to refuse.
-        request.topics, others = split(
-            authority,
-            ctx,
-            create,
-            request.topics,
-            lambda topic: topic.name if counts[topic.name] == 1 else None,
-        )
+        request.topics, others = split(authority, ctx, create, request.topics, once(request.topics))
         refusals = refused_parts(ctx, others, _UNAUTHORIZED, "Authorization failed.")
 
     def amend(response: Any) -> Message:
@@ -205,27 +190,6 @@ def create_topics(
         return response  # type: ignore[no-any-return]
 
     let(ctx, request, handler, amend)
-
-
-def create_partitions(
-    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
-) -> None:
-    counts = Counter(topic.name for topic in request.topics)
-    request.topics, others = split(
-        authority,
-        ctx,
-        row.needs[0],
-        request.topics,
-        lambda topic: topic.name if counts[topic.name] == 1 else None,
-    )
-    let(ctx, request, handler, add_to("results", refused_parts(ctx, others, _UNAUTHORIZED)))
-
-
-def delete_records(
-    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
-) -> None:
-    request.topics, others = split(authority, ctx, row.needs[0], request.topics)
-    let(ctx, request, handler, add_to("topics", refused_parts(ctx, others, _UNAUTHORIZED)))
 
 
 def offset_for_leader_epoch(
@@ -241,18 +205,11 @@ def offset_for_leader_epoch(
     let(ctx, request, handler, add_to("topics", refused_parts(ctx, others, _UNAUTHORIZED)))
 
 
-def describe_producers(
-    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
-) -> None:
-    request.topics, others = split(
-        authority,
-        ctx,
-        row.needs[0],
-        request.topics,
-        lambda topic: topic.name if topic_name_problem(topic.name) is None else None,
-    )
-    refusals = refused_parts(ctx, others, _UNAUTHORIZED, MESSAGES[TOPIC])
-    let(ctx, request, handler, add_to("topics", refusals))
+def _valid_name(topic: Any) -> str | None:
+    return topic.name if topic_name_problem(topic.name) is None else None
+
+
+describe_producers = of_each("topics", "topics", _valid_name, message=MESSAGES[TOPIC])
 
 
 def describe_topic_partitions(

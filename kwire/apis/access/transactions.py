@@ -101,15 +101,6 @@ def add_offsets(
         handler(ctx, request)
 
 
-def end_txn(
-    authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
-) -> None:
-    if authority.may(ctx, row.needs[0], request.transactional_id):
-        handler(ctx, request)
-    else:
-        refuse(ctx, request, row.needs[0])
-
-
 def write_markers(
     authority: Authority, ctx: RequestContext, request: Any, handler: Handler, row: Row
 ) -> None:
