@@ -21,16 +21,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
+    from types import ModuleType
 
     from pyspark.sql import SparkSession
 
     from kwire import Cluster, ClusterFactory
     from kwire.spark import Spark
+    from kwire.virtual.world import World
 
 _MARKER = (
     "kwire(brokers=1, config={}, mode=None, topics=(), controllers=1, racks=(), fast=False,"
     " sasl=None, users={}, tls=False, mtls=False, acl=False, super_users=()): the test's"
     " `kwire` is a cluster of its own, with these options"
+)
+_VIRTUAL_MARKER = (
+    "kwire_virtual(seeds=1, weather=None, limit=86400, real=False): the test's `world` is virtual time with these"
+    " options; it runs once for each seed"
 )
 
 
@@ -71,7 +77,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="write an HTML page about each failed test's clusters there: a timeline, replicas, groups",
     )
+    _add_virtual_options(group)
     _add_ini_options(parser)
+
+
+def _add_virtual_options(group: pytest.OptionGroup) -> None:
+    group.addoption(
+        "--kwire-seed", type=int, metavar="N", help="virtual time: run this seed of each test only"
+    )
+    group.addoption(
+        "--kwire-seeds", type=int, metavar="N", help="virtual time: run so many seeds of each test"
+    )
+    group.addoption(
+        "--kwire-without",
+        metavar="NAMES",
+        help='virtual time: leave out weather and hosts, "weather 3,w1"',
+    )
+    group.addoption(
+        "--kwire-shrink",
+        action="store_true",
+        help="virtual time: leave out of a seed that fails what the failure does not need",
+    )
+    group.addoption(
+        "--kwire-check-determinism",
+        action="store_true",
+        help="virtual time: run each seed twice, and show the first line that differs",
+    )
+    group.addoption(
+        "--kwire-time",
+        choices=("virtual", "real"),
+        help="real: run tests of virtual time once, in real time on real sockets",
+    )
 
 
 def _add_ini_options(parser: pytest.Parser) -> None:
@@ -95,14 +131,46 @@ def _add_ini_options(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, for --strict-markers; check the folder of the reports, if any are wanted."""
     config.addinivalue_line("markers", _MARKER)
+    config.addinivalue_line("markers", _VIRTUAL_MARKER)
     if config.getoption("kwire_report") or config.getini("kwire_report"):
         from kwire.pytest_timeline import check_folder
 
         check_folder(config)
 
 
+def _virtual(config: pytest.Config) -> ModuleType:
+    """The plugin's part for virtual time, with the options of the command line."""
+    from kwire import pytest_virtual
+
+    if not config.stash.get(_IS_VIRTUAL, False):
+        config.stash[_IS_VIRTUAL] = True
+        pytest_virtual.configure(config)
+    return pytest_virtual
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Make a test of each seed of a test in virtual time; before pytest-asyncio asks for its loop."""
+    if "_kwire_seed" in metafunc.fixturenames:
+        try:
+            _virtual(metafunc.config).generate_seeds(metafunc)
+        except ImportError as error:
+            pytest.fail(f"the fixture `world`: {error}", pytrace=False)
+    yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test in virtual time that no other plugin runs."""
+    if "_kwire_seed" not in getattr(pyfuncitem, "fixturenames", ()):
+        return None
+    return True if _virtual(pyfuncitem.config).run_test(pyfuncitem) else None
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Warn of the marker on a test without the fixture: its author expects a cluster."""
+    if "kwire.virtual" in sys.modules:
+        _virtual(item.config)
     running = sys.modules.get("kwire.backends.running")
     if running is not None:
         running.last_words()  # of the last test's clusters, which nobody asked for
@@ -237,6 +305,20 @@ def kwire_spark_session(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
+def _kwire_seed(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, _kwire_seed: int) -> Iterator[World]:
+    """Virtual time: `world.cluster(brokers=3)`, `world.host(name)`, `world.network`, …; a new one for each seed. The
+    marker kwire_virtual has options."""
+    virtual = _virtual(request.config)
+    yield virtual.world_of(request.node)
+    virtual.end_world(request.node)
+
+
+@pytest.fixture
 def kwire_spark(
     kwire: Cluster, kwire_spark_session: SparkSession, tmp_path: Path
 ) -> Iterator[Spark]:
@@ -247,6 +329,7 @@ def kwire_spark(
         yield Spark(kwire_spark_session, kwire, tmp_path)
 
 
+_IS_VIRTUAL: pytest.StashKey[bool] = pytest.StashKey()  # the options of virtual time were read
 _TOLD: pytest.StashKey[set[str]] = pytest.StashKey()  # internal errors that have failed a test
 
 
@@ -263,7 +346,7 @@ def pytest_runtest_makereport(
     if call.when == "setup":
         item.stash[_SETUP_SECONDS] = call.start
     error = None if call.excinfo is None else call.excinfo.value
-    if error is None or not {"kwire.aio", "kwire.cluster"} & sys.modules.keys():
+    if error is None or not {"kwire.aio", "kwire.cluster", "kwire.virtual"} & sys.modules.keys():
         yield  # it has passed, or no test has used kwire so far
         return
     if not item.config.getoption("fulltrace"):
@@ -278,6 +361,8 @@ def pytest_runtest_makereport(
         from kwire.pytest_report import sections
 
         report.sections += sections(item, error)
+        if "kwire.virtual" in sys.modules:
+            _virtual(item.config).add_story(item, error, report)
         if item.config.getoption("kwire_report") or item.config.getini("kwire_report"):
             from kwire.pytest_timeline import add_page
 

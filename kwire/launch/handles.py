@@ -115,6 +115,7 @@ class ThreadHandle(NodeHandle):
         """`on_death(node id, 1, reason)` is called when the broker has halted itself."""
         super().__init__(spec)
         self.runner: NodeRunner | None = None
+        self.make_runner: Callable[[NodeSpec], NodeRunner] = NodeRunner
         self._on_death = on_death
 
     @property
@@ -126,7 +127,7 @@ class ThreadHandle(NodeHandle):
         return os.getpid()
 
     async def start(self) -> None:
-        runner = NodeRunner(self.spec)
+        runner = self.make_runner(self.spec)
         await runner.start(wait_seconds=START_SECONDS)
         self.runner = runner
         runner.on_halted = self._on_halted

@@ -20,7 +20,7 @@ from kwire.server.listeners import (
     logins_of,
     own_address,
 )
-from kwire.server.log_dirs import LogDirs, disk_space, load_error, split_dirs
+from kwire.server.log_dirs import LogDirs, disk_space, load_error, open_controllers, split_dirs
 from kwire.server.logs import event
 from kwire.server.node import Node
 
@@ -68,6 +68,8 @@ VALID_PREVIOUS_STAGES: dict[Stage, tuple[Stage, ...]] = {
 
 class NodeRunner:
     """One run of a node: it serves between `await start()` and `await stop()` or `kill()`. A restart needs another."""
+
+    open_log_dirs, open_controllers = LogDirs, staticmethod(open_controllers)
 
     def __init__(self, spec: NodeSpec) -> None:
         """SettingsError when the configuration is refused."""
@@ -238,10 +240,9 @@ class NodeRunner:
 
     def _load_controller(self, cluster_id: str | None, random: Random) -> ControllerNode:
         from kwire.controller_node import ControllerNode
-        from kwire.server.log_dirs import open_controllers
 
         spec, node = self.spec, self.node
-        self._dirs = store = open_controllers(
+        self._dirs = store = self.open_controllers(
             node, split_dirs(spec.data_dir)[0], fsync=not spec.temporary, shared=spec.standby
         )
         core = ControllerNode(
@@ -265,7 +266,9 @@ class NodeRunner:
         if self._joining is not None:
             listener = inter_broker_listener(self.config, node.listeners).name
             cluster = self._joining.cluster_settings(listener)
-        self._dirs = dirs = LogDirs(spec.data_dir, fsync=not spec.temporary).deliver_to(node)
+        self._dirs = dirs = self.open_log_dirs(spec.data_dir, fsync=not spec.temporary).deliver_to(
+            node
+        )
         core = Broker(
             self.config,
             dirs.opened,

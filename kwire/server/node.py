@@ -108,13 +108,15 @@ class Node:
         self.run_aside: Callable[[Callable[[], Any]], Any] | None = None  # a coroutine function
         self.deliver: Callable[[], None] | None = None  # the log directories', for background_done
         self._all_closed: asyncio.Event | None = None
+        self.bind_listener = bind
+        self.find_loop = asyncio.get_running_loop  # where it listens, connects and sets its timers
 
     # --- start and stop
 
     def bind(self) -> None:
         """Bind the ports, so that a port in use fails the start before anything is changed. NodeError."""
         for listener in self.listeners:
-            bound = bind(listener, self.config)
+            bound = self.bind_listener(listener, self.config)
             self._sockets.append(bound)
             listener.port = bound.getsockname()[1]
             if listener.advertised_port == 0:
@@ -123,7 +125,7 @@ class Node:
     async def serve(self, broker: Core) -> None:
         """Accept connections for `broker`, which uses this node's clock and outbox."""
         self.broker = broker
-        self.loop = asyncio.get_running_loop()
+        self.loop = self.find_loop()
         for listener, bound in zip(self.listeners, self._sockets, strict=True):
             server = await self.loop.create_server(
                 lambda listener=listener: self._new_connection(listener),  # type: ignore[misc]
