@@ -169,7 +169,7 @@ def add_story(item: Any, error: BaseException, report: pytest.TestReport) -> Non
     """Add to the report of a test that has failed: each seed's story, and how to replay it."""
     if isinstance(error, VirtualTimeError) and not _is_of_application(error):
         report.longrepr = "\n".join([f"{type(error).__name__}: {error}", *error.__notes__])
-    found = running.failed[:]
+    found = [each for each in running.failed if each.error is error]
     running.failed.clear()
     world = item.stash.get(_WORLD, None)
     if not found and world is not None and world.requests.count:

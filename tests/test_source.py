@@ -311,11 +311,18 @@ PUBLIC = {
     "kwire/pytest_plugin.py",
 }
 PUBLIC |= {"kwire/load/ledger.py", "kwire/pipeline/ledger.py"}
+PUBLIC |= {"kwire/virtual/world.py", "kwire/virtual/real.py"}
 # Tables: Kafka's (names of the wire, errors, positions in a layout), and those that an audit writes.
 TABLES = {"protocol/schemas", "protocol/errors.py", "kwire/audit/tables.py"}
 # Names that no code of kwire mentions, and who uses them.
 USED_BY_OTHERS = {
     "asyncio": "pause_writing resume_writing",
+    "asyncio, of its loops": "_write_to_self _process_events getnameinfo remove_signal_handler",
+    "asyncio, of its servers": "get_loop start_serving serve_forever",
+    "asyncio, of its transports": "can_write_eof is_reading get_write_buffer_limits set_write_buffer_limits"
+    " get_protocol set_protocol",
+    "clients, of a transport's socket": "getsockopt getpeername",
+    "pytest": "pytest_runtest_setup",
     "click": "format_commands list_commands",
     "construct": "_decode",
     "PySpark": "streamReader initialOffset latestOffset",

@@ -69,7 +69,7 @@ VALID_PREVIOUS_STAGES: dict[Stage, tuple[Stage, ...]] = {
 class NodeRunner:
     """One run of a node: it serves between `await start()` and `await stop()` or `kill()`. A restart needs another."""
 
-    open_log_dirs, open_controllers = LogDirs, staticmethod(open_controllers)
+    open_dirs, open_controllers = LogDirs, staticmethod(open_controllers)
 
     def __init__(self, spec: NodeSpec) -> None:
         """SettingsError when the configuration is refused."""
@@ -234,9 +234,8 @@ class NodeRunner:
         from random import Random
 
         random = Random(int.from_bytes(os.urandom(8), "big"))
-        if self.is_controller:
-            return self._load_controller(cluster_id, random)
-        return self._load_broker(cluster_id, random)
+        load = self._load_controller if self.is_controller else self._load_broker
+        return load(cluster_id, random)
 
     def _load_controller(self, cluster_id: str | None, random: Random) -> ControllerNode:
         from kwire.controller_node import ControllerNode
@@ -266,9 +265,7 @@ class NodeRunner:
         if self._joining is not None:
             listener = inter_broker_listener(self.config, node.listeners).name
             cluster = self._joining.cluster_settings(listener)
-        self._dirs = dirs = self.open_log_dirs(spec.data_dir, fsync=not spec.temporary).deliver_to(
-            node
-        )
+        self._dirs = dirs = self.open_dirs(spec.data_dir, fsync=not spec.temporary).deliver_to(node)
         core = Broker(
             self.config,
             dirs.opened,

@@ -38,6 +38,14 @@ def mend(is_virtual: Callable[[], object]) -> None:
     _mend_timestamps(is_virtual)
 
 
+def begin() -> None:
+    """Begin a world: client ids that aiokafka numbers by itself begin anew."""
+    if _done:
+        from aiokafka.producer.producer import AIOKafkaProducer
+
+        AIOKafkaProducer._PRODUCER_CLIENT_ID_SEQUENCE = 0
+
+
 def _mend_metadata() -> None:
     from aiokafka.client import AIOKafkaClient
     from aiokafka.cluster import ClusterMetadata

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from importlib.abc import Loader
 
 from kwire.virtual.names import refusing
 
@@ -31,6 +32,24 @@ _CLIENTS = {
 _refused: set[str] = set()
 
 
+class _Loader(Loader):
+    """Another loader, and what follows it."""
+
+    def __init__(self, loader: Any, then: Callable[[ModuleType], None]) -> None:
+        self._loader, self._then = loader, then
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        found: ModuleType | None = self._loader.create_module(spec)
+        return found
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        self._then(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
 class _Importer:
     """Refuses a client as soon as it has been imported."""
 
@@ -47,13 +66,7 @@ class _Importer:
         _refused.discard(name)
         if spec is None or spec.loader is None:
             return None
-        execute = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            self.refuse(name, module, at_once=True)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        spec.loader = _Loader(spec.loader, lambda module: self.refuse(name, module, at_once=True))
         return spec
 
     def refuse(self, name: str, module: ModuleType, *, at_once: bool = False) -> None:

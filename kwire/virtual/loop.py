@@ -58,6 +58,7 @@ class VirtualTask(asyncio.Task["Any"]):
 
     def __init__(self, coroutine: Any, **options: Any) -> None:
         self._serial = next(_serials)
+        options["name"] = options.get("name") or f"Task-{self._serial}"  # else of the whole process
         super().__init__(coroutine, **options)
 
     def __hash__(self) -> int:

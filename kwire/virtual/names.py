@@ -35,6 +35,8 @@ class Names:
         self._at.append((owner, name, old, new))
         if everywhere and old is not _ABSENT:
             self._new[id(old)] = old, new
+            self._looked_at.clear()
+            self._places.clear()
 
     def put(self) -> None:
         """Put the new ones in place."""

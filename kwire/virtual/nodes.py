@@ -39,7 +39,7 @@ class VirtualNodeRunner(NodeRunner):
         self._virtual_loop = HostLoop(world.loop, host)
         super().__init__(spec)
         self._aside = None  # no thread
-        self.open_log_dirs = self._open_log_dirs  # type: ignore[assignment]
+        self.open_dirs = self._open_log_dirs  # type: ignore[assignment]
         self.open_controllers = self._open_controllers
 
     def _make_node(self) -> None:

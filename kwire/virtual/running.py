@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Main = Callable[..., Coroutine[Any, Any, T]]
 
 _WORLD = "world"
+_KEPT = 3
 
 
 class NondeterminismError(VirtualTimeError):
@@ -127,13 +128,7 @@ def test(
         return functools.partial(test, seeds=seeds, weather=weather, limit=limit, real=real)
     if not inspect.iscoroutinefunction(function):
         raise ConfigurationError(f"virtual.test: expected a coroutine function, not {function!r}")
-    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
-        raise ConfigurationError(f"virtual.test: seeds: expected a number from 1, not {seeds!r}")
-    signature = inspect.signature(function)
-    if _WORLD not in signature.parameters:
-        raise ConfigurationError(
-            f"virtual.test: {function.__qualname__} has no parameter `{_WORLD}`"
-        )
+    signature = _checked_signature(function, seeds)
     settings = {"weather": weather, "limit": limit}
     main: Main[None] = function
 
@@ -154,6 +149,17 @@ def test(
     run_seeds.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
     del run_seeds.__wrapped__  # or pytest would see a coroutine function, and a fixture `world`
     return run_seeds
+
+
+def _checked_signature(function: Main[None], seeds: object) -> inspect.Signature:
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
+        raise ConfigurationError(f"virtual.test: seeds: expected a number from 1, not {seeds!r}")
+    signature = inspect.signature(function)
+    if _WORLD not in signature.parameters:
+        raise ConfigurationError(
+            f"virtual.test: {function.__qualname__} has no parameter `{_WORLD}`"
+        )
+    return signature
 
 
 def _run_seed(main: Main[Any], seed: int, settings: dict[str, Any]) -> Outcome:
@@ -213,6 +219,7 @@ def tell(outcome: Outcome, smallest: str = "") -> None:
     outcome.error.add_note(f"{text}{smallest}")
     if "PYTEST_CURRENT_TEST" in os.environ:
         failed.append(outcome)
+        del failed[:-_KEPT]
     elif outcome.story:
         outcome.error.add_note("\n".join(outcome.story))
 

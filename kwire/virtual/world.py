@@ -196,7 +196,9 @@ class World:
         await self.story.take(cluster)
 
     def _enter(self) -> None:
-        aiokafka_order.mend(surroundings.inside)
+        if self.requests.count == 0:
+            aiokafka_order.mend(surroundings.inside)
+            aiokafka_order.begin()
         self._surroundings.enter()
         self._had_gc = gc.isenabled()
         gc.disable()  # finalizers would run at another place in each run

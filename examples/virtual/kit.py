@@ -1,0 +1,71 @@
+"""What the examples share: clients as their applications make them, and the seed of a bug."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from kwire import virtual
+
+
+def fresh(name: str) -> str:
+    """A name that no earlier run has used, for a cluster that goes on running."""
+    return f"{name}-{uuid.uuid4().hex[:8]}"
+
+
+def consumer(
+    bootstrap: str, *topics: str, group: str | None = None, **more: Any
+) -> AIOKafkaConsumer:
+    settings = {
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": 10_000,
+    }
+    return AIOKafkaConsumer(
+        *topics, bootstrap_servers=bootstrap, group_id=group, **{**settings, **more}
+    )
+
+
+def producer(bootstrap: str, **more: Any) -> AIOKafkaProducer:
+    return AIOKafkaProducer(bootstrap_servers=bootstrap, **{"acks": "all", **more})
+
+
+async def write(bootstrap: str, topic: str, values: list[str], **more: Any) -> None:
+    async with producer(bootstrap, enable_idempotence=True) as sender:
+        for value in values:
+            await sender.send_and_wait(topic, value.encode(), **more)
+
+
+async def until(condition: Callable[[], object], seconds: float = 300.0) -> None:
+    """Wait until a condition is true. TimeoutError."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
+async def stop(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancel tasks and wait for their ends, at most ten seconds: those of a crashed host have none."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks, timeout=10)
+
+
+def finds(
+    seed: int, scenario: Callable[..., Coroutine[Any, Any, None]], *app: Any, **settings: Any
+) -> None:
+    """The scenario fails with this application at this seed, and with the same words each time."""
+    with pytest.raises((AssertionError, TimeoutError)) as first:
+        virtual.run(lambda_of(scenario, *app), seed, **settings)
+    with pytest.raises(type(first.value)) as second:
+        virtual.run(lambda_of(scenario, *app), seed, **settings)
+    assert str(first.value) == str(second.value)
+
+
+def lambda_of(scenario: Callable[..., Coroutine[Any, Any, None]], *app: Any) -> Any:
+    async def main(world: virtual.World) -> None:
+        await scenario(world, *app)
+
+    return main
