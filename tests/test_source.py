@@ -316,7 +316,6 @@ PUBLIC |= {"kwire/virtual/world.py", "kwire/virtual/real.py"}
 TABLES = {"protocol/schemas", "protocol/errors.py", "kwire/audit/tables.py"}
 # Names that no code of kwire mentions, and who uses them.
 USED_BY_OTHERS = {
-    "asyncio": "pause_writing resume_writing",
     "asyncio, of its loops": "_write_to_self _process_events getnameinfo remove_signal_handler",
     "asyncio, of its servers": "get_loop start_serving serve_forever",
     "asyncio, of its transports": "can_write_eof is_reading get_write_buffer_limits set_write_buffer_limits"

@@ -121,6 +121,14 @@ ROWS = (
         holes={"HTTP": "the API is that of one cluster"},
     ),
     Row(
+        "virtual time, by seed",
+        pytest="world,--kwire-seed,--kwire-seeds,--kwire-shrink,--kwire-without,--kwire-check-determinism,--kwire-time",
+        holes={
+            "Python": "[`kwire.virtual`](virtual.md)",
+            **dict.fromkeys(("CLI", "HTTP", "container"), "the application is in the same process"),
+        },
+    ),
+    Row(
         "nodes and addresses",
         "client_config,bootstrap_servers,brokers,broker,controllers,controller,controller_id,active_controller",
         "status,ctl status",

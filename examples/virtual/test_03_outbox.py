@@ -4,7 +4,7 @@ idempotence the topic has it twice."""
 import asyncio
 import random
 
-from kit import finds, producer, stop
+from kit import finds, producer, stop, until
 
 from kwire import virtual
 
@@ -28,6 +28,7 @@ async def scenario(world, idempotent: bool) -> None:
         with world.host("relay"):
             task = asyncio.create_task(relay(cluster.bootstrap_servers, rows, idempotent))
         if world.virtual:
+            await until(lambda: len(rows) < ROWS)
             line = asyncio.create_task(bad_line(world))
         async with asyncio.timeout(120):
             await task

@@ -35,8 +35,8 @@ async def until_end(reader, cache: Cache) -> None:
 
 
 async def scenario(world, load) -> None:
-    async with world.cluster(brokers=1) as cluster:
-        await cluster.create_topic("settings", 4, 1, config={"cleanup.policy": "compact"})
+    compact = {"log.cleanup.policy": "compact"}
+    async with world.cluster(topics={"settings": 4}, config=compact) as cluster:
         async with producer(cluster.bootstrap_servers) as sender:
             for number in range(2 * KEYS):
                 await sender.send("settings", str(number).encode(), str(number % KEYS).encode())

@@ -6,6 +6,7 @@ import math
 from contextlib import suppress
 
 from kwire.errors import KwireError
+from kwire.replication.core.metadata import INTERNAL_TOPICS
 from kwire.virtual.surroundings import EPOCH_SECONDS
 
 TYPE_CHECKING = False
@@ -14,7 +15,13 @@ if TYPE_CHECKING:
     from kwire.virtual.world import World
 
 _LINES = 80
-_LEFT_OUT = {"LISTENER_STARTED", "NODE_STOPPED", "CONNECTION_CLOSED", "CONNECTION_OPENED"}
+_LEFT_OUT = {
+    *("LISTENER_STARTED", "NODE_STOPPED", "CONNECTION_CLOSED", "CONNECTION_OPENED"),
+    *("PARTITION_CHANGED", "ISR_UPDATED", "ISR_SHRINK_PROPOSED", "ISR_EXPAND_PROPOSED"),
+    *("FOLLOWER_FETCHER_STARTED", "FOLLOWER_FENCED", "PARTITION_FETCH_FAILED", "ROLES_CHANGED"),
+    *("LEADER_UNREACHABLE", "LEADER_REACHABLE", "PEER_CONNECTION_ENDED"),
+}
+"""What another line says, too."""
 
 
 class Story:
@@ -35,7 +42,7 @@ class Story:
         with suppress(KwireError):
             for event in await cluster.events(since=self._seen.get(id(cluster), 0)):
                 self._seen[id(cluster)] = max(self._seen.get(id(cluster), 0), event.number)
-                if event.name not in _LEFT_OUT:
+                if event.name not in _LEFT_OUT and event.fields.get("topic") not in INTERNAL_TOPICS:
                     self._events.append((event.time_ms / 1000 - EPOCH_SECONDS, event.words))
 
     def lines(self) -> list[str]:

@@ -112,8 +112,9 @@ async def kill(weather: Weathering, draw: Draw) -> Begun | None:
     weather.killed[cluster, broker_id] = None
 
     async def start() -> None:
-        if weather.killed.pop((cluster, broker_id), 0) is None and cluster.started:
+        if cluster.started:
             await broker.start()
+        weather.killed.pop((cluster, broker_id), None)  # now: a start that is cancelled is repaired
 
     await broker.kill()
     return f"{cluster.host_of(broker_id)} is killed", None, start
