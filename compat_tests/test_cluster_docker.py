@@ -1,5 +1,6 @@
 """kwire.Cluster(isolation="docker"), and the pytest plugin in that mode: brokers are containers of the image."""
 
+import asyncio
 import os
 import re
 import subprocess
@@ -11,10 +12,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from prometheus_client.parser import text_string_to_metric_families
 
 from compat_tests import docker_engine
-from kwire import Cluster, errors
+from kwire import Cluster, aio, errors
 from kwire.backends.containers import Containers
+from kwire.control.routes import ask_cluster
 from kwire.server.temporary import sweep
 
 pytestmark = pytest.mark.timeout(240)
@@ -135,6 +138,29 @@ def test_cuts_hold_over_a_restart_and_controllers_take_over() -> None:
 def _container(cluster: Cluster, node_id: int) -> str:
     handle: Any = cluster._inner.node(node_id)
     return str(handle.container.id)
+
+
+@pytest.mark.parametrize("brokers", [3, 1])
+def test_containers_are_scraped(brokers: int) -> None:
+    async def scraped() -> str:
+        topics = [f"t:1:{brokers}"]
+        async with aio.Cluster(brokers, isolation="docker", topics=topics) as cluster:
+            for _ in range(5):
+                await cluster.produce("t", "v")
+            found = await ask_cluster(cluster, "GET", "/metrics", {})
+        return str(found.body.decode())
+
+    samples = [
+        sample
+        for family in text_string_to_metric_families(asyncio.run(scraped()))
+        for sample in family.samples
+    ]
+    values = {(each.name, each.labels.get("broker")): each.value for each in samples}
+    assert all(values["kwire_node_up", str(broker)] == 1 for broker in range(1, brokers + 1))
+    assert sum(value for (name, _), value in values.items() if "activecontrollercount" in name) == 1
+    written = "kafka_server_brokertopicmetrics_messagesin_total"
+    of_topic = [each.value for each in samples if each.name == written and "topic" in each.labels]
+    assert sum(of_topic) == 5
 
 
 def test_one_container_and_no_image(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,15 +44,16 @@ class Traffic:
     As in Kafka a producer's batch that is sent twice counts twice."""
 
     __slots__ = (
-        *("bytes_in", "bytes_out", "failed_produces", "fetches", "messages_in", "partitions"),
-        *("produces", "replication_bytes_out"),
+        *("bytes_in", "bytes_out", "failed_fetches", "failed_produces", "fetches", "messages_in"),
+        *("partitions", "produces", "replication_bytes_out"),
     )
 
     def __init__(self) -> None:
         """`partitions`: those that are hosted here."""
         self.partitions = 0
         self.messages_in = self.bytes_in = self.bytes_out = self.replication_bytes_out = 0
-        self.produces = self.failed_produces = self.fetches = 0  # partitions of requests
+        self.produces = self.failed_produces = 0  # partitions of requests
+        self.fetches = self.failed_fetches = 0
 
     def add(self, other: Traffic) -> None:
         """Add the counts of another topic."""

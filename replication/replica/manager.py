@@ -87,6 +87,12 @@ _WITHOUT_LOG_START = (
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
+# Errors of a read that are no failures for the metrics (ReplicaManager.readFromLog).
+_READ_REFUSALS = (
+    *(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    *(ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.OFFSET_OUT_OF_RANGE),
+    *(ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INCONSISTENT_TOPIC_ID),
+)
 
 
 class ReplicaManager:
@@ -495,6 +501,8 @@ class ReplicaManager:
         """Return the result of a failed read; a storage error takes the partition offline."""
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
             self.mark_offline(key, error.message or "its log cannot be read")
+        if error.code not in _READ_REFUSALS and key[0] in self.traffic.by_topic:
+            self.traffic.by_topic[key[0]].failed_fetches += 1
         return FetchPartitionData(error.code)
 
     def _preferred_read_replica(

@@ -145,11 +145,17 @@ TOPICS = (
         ("topic",),
         "Reads of partitions for Fetch requests, of followers, too.",
     ),
+    Metric(
+        f"{_TOPICS}failedfetchrequests_total",
+        COUNTER,
+        ("topic",),
+        "Reads that failed, but for what clients mend themselves: another leader, an offset out of range.",
+    ),
 )
 """In the order of `TOPIC_COUNTS`. Without `topic`: of the broker, also of topics that are gone."""
 TOPIC_COUNTS = (
     *("messages_in", "bytes_in", "bytes_out", "replication_bytes_out"),
-    *("produces", "failed_produces", "fetches"),
+    *("produces", "failed_produces", "fetches", "failed_fetches"),
 )
 PARTITIONS = (
     Metric(f"{_LOG}size", GAUGE, _IN, "Bytes of the log's segments."),
