@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.control.node_api import NodeControl
     from kwire.controller_node import ControllerNode
+    from kwire.faults.rules import Hit, Rule
     from kwire.faults.table import FaultTable
 
 FIELDS = (
@@ -105,7 +106,7 @@ def put_at_nodes(control: NodeControl, fault_id: str, *values: Any) -> dict[str,
     except ValueError as error:
         raise ControlError(400, str(error)) from None
     for node in control.nodes():
-        step(node, lambda core: _table(core).add(given, fault_id))
+        step(node, lambda core: table_of(core).add(given, fault_id))
     return {}
 
 
@@ -127,7 +128,7 @@ def remove_at_nodes(control: NodeControl, fault_id: str) -> dict[str, Any]:
     """Remove a fault at these nodes; return it as it was at each."""
     found = one_at_nodes(control, fault_id)
     for node in control.nodes():
-        step(node, lambda core: _table(core).remove(fault_id))
+        step(node, lambda core: table_of(core).remove(fault_id))
     return found
 
 
@@ -135,14 +136,33 @@ def clear_at_nodes(control: NodeControl) -> dict[str, Any]:
     """Remove all faults at these nodes; return them as they were."""
     found = listed_at_nodes(control)
     for node in control.nodes():
-        step(node, lambda core: _table(core).clear())
+        step(node, lambda core: table_of(core).clear())
     return found
 
 
-def _table(core: Broker | ControllerNode) -> FaultTable:
+def table_of(core: Broker | ControllerNode) -> FaultTable:
+    """The faults of a node, or an empty table."""
     from kwire.faults.table import FaultTable
+    from kwire.recent import api_text
+    from kwire.server.events import NodeEvent
 
-    return core.sessions.faults or FaultTable(core.sessions, core.config.node_id)
+    if core.sessions.faults is not None:
+        return core.sessions.faults
+    table = FaultTable(core.sessions, core.config.node_id)
+
+    def on_hit(rule: Rule, hit: Hit) -> None:
+        core.outbox.log(
+            NodeEvent.FAULT_HIT,
+            fault=rule.id,
+            api=api_text(hit.key, hit.version).partition(" ")[0],
+            version=hit.version,
+            client_id=hit.client_id,
+            outcome=hit.what,
+            node_id=table.node_id,
+        )
+
+    table.on_hit = on_hit
+    return table
 
 
 def _listed(core: Broker | ControllerNode) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from kwire.replication.controller.table import AskedBy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
     from kwire.apis import Handler
@@ -40,7 +40,7 @@ _WHOLE_BYTES = 1 << 62
 class FaultTable:
     """The rules of one node, `Sessions.faults` while there are any."""
 
-    __slots__ = ("_last_id", "_sessions", "node_id", "of_disk", "rules")
+    __slots__ = ("_last_id", "_sessions", "node_id", "of_disk", "on_hit", "rules")
 
     def __init__(self, sessions: Sessions, node_id: int) -> None:
         self._sessions = sessions
@@ -48,6 +48,8 @@ class FaultTable:
         self.rules: dict[str, Rule] = {}
         self.of_disk: list[Rule] = []  # what waits for a slow disk
         self._last_id = 0
+        self.on_hit: Callable[[Rule, Hit], None] | None = None
+        """Called with a rule's first hit."""
 
     def add(self, given: Mapping[str, Any], rule_id: str | None = None) -> Rule:
         """Set a fault. `rule_id`: None for a new one. ValueError."""
@@ -107,6 +109,8 @@ class FaultTable:
                     services.clock.now_ms, ctx.client_id or "", ctx.api_key, ctx.api_version, what
                 )
                 rule.kept.append(hit)
+                if rule.hits == 1 and self.on_hit is not None:
+                    self.on_hit(rule, hit)
 
             services = ctx.services
             act(acts.Stroke(rule, _names_of(ctx), note), ctx, request, handler)

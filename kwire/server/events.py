@@ -167,6 +167,15 @@ class NodeEvent:
     HEAL_REQUESTED = EventType(INFO, "control: heal[ {nodes}][ | {others}][, {rules} only]")
     """Cuts and delays are about to end: all (`nodes` is null), all of `nodes`, or those between `nodes` and
     `others`. `rules`: cuts or delays, if the others stay."""
+    FAULT_SET = EventType(INFO, "control: fault {fault} on requests: {rule}")
+    """Requests are about to fail, to be late, to lose their answers. `fault`: its id; `rule`: which ones, and how."""
+    FAULT_HIT = EventType(
+        INFO, "fault {fault} hits {api} of {client_id}: {outcome}", "node_id", "version"
+    )
+    """A fault has hit its first request at a node: logged once for each fault and node. `outcome`: what happens to
+    it."""
+    FAULT_REMOVED = EventType(INFO, "control: fault {fault} is removed, requests hit: {hits}")
+    """A fault on requests has ended. `hits`: at all nodes."""
     DISK_FAULT_SET = EventType(INFO, "control: disk of {role} {node_id}: {fault}")
     """A disk is about to fail, to be full or to be slow. `fault`: how, in words."""
     DISK_FAULT_HIT = EventType(

@@ -90,3 +90,24 @@ def test_an_error_for_one_partition_of_a_produce(cluster: Cluster) -> None:
         producer.close()
         assert fault.hits == 1 and fault.requests[0].outcome == "MESSAGE_TOO_LARGE"
     assert len(cluster.records("orders")) == 1
+
+
+def test_the_event_log_names_faults_and_their_first_hit(cluster: Cluster) -> None:
+    last = max(each.number for each in cluster.events())
+    given = {"topic": "orders", "partition": 0, "client_id": "app"}
+    with cluster.faults.inject("Produce", delay=1, **given) as fault:
+        from confluent_kafka import Producer
+
+        servers = cluster.bootstrap_servers
+        producer = Producer({"bootstrap.servers": servers, "client.id": "app"})
+        for _ in range(3):
+            producer.produce("orders", b"tea", partition=0)
+            assert producer.flush(20) == 0
+        assert fault.hits == 3
+    names = ("FAULT_SET", "FAULT_HIT", "FAULT_REMOVED")
+    found = [each for each in cluster.events(since=last) if each.name in names]
+    assert [each.name for each in found] == list(names)
+    shown = f"control: fault {fault.id} on requests: Produce"
+    assert found[0].text.startswith(shown) and found[0].text.endswith("delayed by 1 ms")
+    assert found[1].text == f"fault {fault.id} hits Produce of app: delayed by 1 ms"
+    assert found[2].fields == {"fault": fault.id, "hits": 3}

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from kwire.broker import Broker
-from kwire.control.faults_api import _table
+from kwire.control.faults_api import table_of
 from kwire.faults.rules import Rule
 from kwire.protocol.api import ApiKey, encode_request, key_of, parse_response
 from kwire.protocol.record_builder import build_batch
@@ -48,7 +48,7 @@ class FaultKit:
         self.answers[connection], self._asked[connection] = [], []
 
     def inject(self, api: str | None = None, **given: Any) -> Rule:
-        return _table(self.broker).add({"api": api, **given} if api else given)
+        return table_of(self.broker).add({"api": api, **given} if api else given)
 
     def send(
         self, request: Any, version: int | None = None, *, connection: int = 1, client: str = "x"

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from kwire import errors
 from kwire.backends.options import kwire_errors
+from kwire.server.events import NodeEvent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class Faults:
 
     async def add(self, given: dict[str, Any]) -> Fault:
         """Check a fault and set it at all nodes that answer. ConfigurationError, ClusterStateError."""
-        from kwire.faults.rules import checked
+        from kwire.faults.rules import checked, text_of
 
         handles = self._handles()
         try:
@@ -201,6 +202,8 @@ class Faults:
         for handle in handles:
             with kwire_errors():
                 await handle.ask("PUT", f"{_PATH}/{fault_id}", given)
+        log = self._cluster.inside.events.log
+        log(NodeEvent.FAULT_SET, fault=fault_id, rule=text_of(given))
         return Fault(self, fault_id, given)
 
     async def remove(self, fault_id: str) -> None:
@@ -211,6 +214,8 @@ class Faults:
             with suppress(errors.KwireError), kwire_errors():
                 found = await handle.ask("DELETE", f"{_PATH}/{fault_id}")
                 self._ended[fault_id] += found["faults"]
+        hits = sum(each["hits"] for each in self._ended[fault_id])
+        self._cluster.inside.events.log(NodeEvent.FAULT_REMOVED, fault=fault_id, hits=hits)
 
     async def counts(self, fault_id: str) -> Counts:
         """What a fault has hit, at each node."""

@@ -201,8 +201,8 @@ def _set_slow(node: ControlledNode, core: Broker, rules: list[DiskRule]) -> None
         set_fetch_delay(node.node.peer_connections(), delay_ms)
     if not rules and core.sessions.faults is None:
         return
+    from kwire.control.faults_api import table_of
     from kwire.faults.slow_disk import READ, WRITE, slow_requests
-    from kwire.faults.table import FaultTable
     from kwire.server.disks.rules import READ as READING
 
     found: list[Rule] = []
@@ -215,8 +215,7 @@ def _set_slow(node: ControlledNode, core: Broker, rules: list[DiskRule]) -> None
             return _is_here(core, rule, topic, partition)
 
         found += slow_requests(apis, rule.milliseconds, rule.topic, is_here, rule.happens)
-    table = core.sessions.faults or FaultTable(core.sessions, core.config.node_id)
-    table.set_slow_disk(found)
+    table_of(core).set_slow_disk(found)
 
 
 def _is_here(core: Broker, rule: DiskRule, topic: str, partition: int) -> bool:
