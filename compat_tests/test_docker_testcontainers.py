@@ -125,6 +125,24 @@ def test_javas_containers(java_said: dict[str, str], kind: str) -> None:
     assert ready_ms / 1000 < MOST_SECONDS
 
 
+@pytest.mark.parametrize("is_tls", [False, True], ids=["sasl", "tls"])
+def test_gos_container_with_a_log_in(is_tls: bool) -> None:
+    program = tooling.go_program(tooling.HERE / "go_containers", ".", "go-containers")
+    environment = {
+        **os.environ,
+        "TESTCONTAINERS_RYUK_DISABLED": "true",
+        "TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1",  # as for Java above
+    }
+    if is_tls:
+        environment["STORES"] = str(docker_engine.ROOT / "tests" / "data" / "tls")
+    with docker_engine.tagged("confluentinc/confluent-local", "7.5.0") as name:
+        done = subprocess.run(
+            [program, name], env=environment, capture_output=True, text=True, timeout=120
+        )
+    print(f"\nGo KafkaContainer: {done.stdout.strip()}")
+    assert re.fullmatch(r"ready_ms=\d+ read=10\n", done.stdout), done.stdout + done.stderr[-3000:]
+
+
 @pytest.mark.usefixtures("names")
 def test_what_pyspark_asks_of_the_container() -> None:
     """As Spark's own test helper does (SPARK-55306): ZooKeeper mode, kafka-python's admin with short time-outs."""
