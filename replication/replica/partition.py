@@ -528,16 +528,9 @@ class Partition:
         return log.maybe_increment_high_watermark(candidate)
 
     def settled_offset(self) -> int:
-        """The offset up to which coordinators read: the high watermark, or what all of the ISR have of the records
-        from before this leadership, which no clean election loses either, as whoever joins the ISR has them.
-
-        A high watermark that a power cut has set back advances no more under min ISR (KIP-966), and must hide no
-        committed offset until then: GroupMetadataManager of Kafka 3.9 reads all of its log."""
-        high_watermark, end_offset = self.log.high_watermark, self.leader_epoch_start_offset
-        if end_offset <= high_watermark:
-            return high_watermark
-        members = self.isr_state.maximal_isr
-        for replica in self.remote_replicas.values():
-            if replica.broker_id in members and replica.log_end_offset < end_offset:
-                end_offset = replica.log_end_offset
-        return max(end_offset, high_watermark)
+        """The offset up to which coordinators read: the high watermark, or what all of the ISR have from before this
+        leadership, as whoever joins the ISR will: where min ISR (KIP-966) stops a high watermark that a power cut has
+        set back, no committed offset may be hidden (GroupMetadataManager of Kafka 3.9 reads all of its log)."""
+        members, before = self.isr_state.maximal_isr, self.leader_epoch_start_offset
+        ends = [x.log_end_offset for x in self.remote_replicas.values() if x.broker_id in members]
+        return max(self.log.high_watermark, min([before, *ends]))
