@@ -109,6 +109,11 @@ class RecentRequests:
             max(of_client.values(), key=len).popleft()
         entries.append([self._number, now_ms, client_id, api_key, version, what, 1])
 
+    @property
+    def number(self) -> int:
+        """How many requests were recorded so far."""
+        return self._number
+
     def clear(self) -> None:
         """Drop all entries."""
         self._clients.clear()

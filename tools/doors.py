@@ -39,7 +39,7 @@ LEFT_OUT = {
     " clock.in_words",
     "pytest": "kwire_spark kwire_spark_session kwire_spark_config",
     "CLI": "node config dump-log audit sim completion load",
-    "HTTP": "GET /,GET /v1,GET /v1/openapi.json,GET /healthz",
+    "HTTP": "GET /,GET /v1,GET /v1/openapi.json,GET /v1/live,GET /healthz",
     "container": "KWIRE_LOG_LEVEL KWIRE_LOG_JSON KWIRE_AS_VERSION KWIRE_HEALTH_FILE KWIRE_CONTROL"
     " KWIRE_CONTROL_HOSTS KWIRE_CONTROL_TOKEN"
     " KWIRE_CONTROLLER_DIR KWIRE_RUNTIME_DIR KWIRE_BOOTSTRAP KWIRE_CA KWIRE_CERT KWIRE_CERT_KEY",

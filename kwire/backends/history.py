@@ -90,11 +90,15 @@ class EventHistory:
         if not handle.running or handle.paused:
             return None
         node_id = handle.node_id
-        since = self._seen.get(node_id, 0)
+        since = self.seen(node_id)
         with suppress(KwireError), kwire_errors():
             answer = await handle.ask("GET", "/v1/events", {"since": since})
             return node_id, since, answer["events"], answer["dropped"]
         return None
+
+    def seen(self, node_id: int) -> int:
+        """The number after which a node is to be asked for its events."""
+        return self._seen.get(node_id, 0)
 
     def add_news(self, found: Iterable[News | None]) -> None:
         """Add what nodes have reported, in the order of time; what another question had brought by then, once."""

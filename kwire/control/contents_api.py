@@ -79,12 +79,24 @@ async def records(
     start: int | None,
     end: int | None,
     limit: int | None,
+    max_bytes: int | None,
     encoding: str | None,
 ) -> dict[str, Any]:
     """The records of a topic, or of one partition, as of now."""
     _check_encoding(encoding)
     found = await cluster.records(name, index, start=start, end=end, limit=limit)
+    if max_bytes is not None:
+        found = _first_bytes(found, max_bytes)
     return {"records": [_to_json(each, encoding) for each in found]}
+
+
+def _first_bytes(found: list[Record], size: int) -> list[Record]:
+    """The first records whose keys and values have so many bytes; one at least."""
+    for count, each in enumerate(found):
+        size -= len(each.key or b"") + len(each.value or b"")
+        if size < 0:
+            return found[: max(1, count)]
+    return found
 
 
 async def produce(

@@ -6,8 +6,9 @@ with the first connection; until then the control API is a bound socket.
 Invariants: request heads are limited to `MAX_HEAD_BYTES`, bodies to `MAX_BODY_BYTES`, reading a request to
 `READ_SECONDS`, reading on after a refusal to `LINGER_SECONDS`; of the connections that wait for a request, or for the
 rest of one, the oldest is closed when they are more than `MAX_WAITING`; every exception of a handler becomes an answer,
-an error is one line of JSON; requests from web pages (those with an Origin header) are refused, those to a name that
-may be anybody's (`hosts.py`), and those without the token if there is one (`token.py`); a stream whose client does not
+an error is one line of JSON; requests from web pages of other sites (with another Origin than this host) are refused,
+those to a name that may be anybody's (`hosts.py`), and those without the token if there is one (`token.py`), except for
+the page, which is the same everywhere; a stream whose client does not
 read has one part in memory, and ends at once with the API.
 """
 
@@ -25,7 +26,7 @@ import h11
 from kwire.control import TOKEN
 from kwire.control.errors import ControlError
 from kwire.control.hosts import ALLOWED, host_name
-from kwire.control.live.answers import Stream, Text
+from kwire.control.live.answers import HTML, Stream, Text, accepts
 from kwire.control.token import shows
 from kwire.server.connection_log import TLS, Repetitions, foreign_protocol
 from kwire.server.events import NodeEvent
@@ -158,8 +159,12 @@ class _Connection:
             return False
         try:
             self._check_host(found[0])
-            self._check_token(found[0])
+            is_open = _is_for_the_page(found[0])
+            if not is_open:
+                self._check_token(found[0])
             answer = await handler(*_parse_request(*found))
+            if is_open and not isinstance(answer, Text):  # there is no page here
+                self._check_token(found[0])
             if isinstance(answer, Stream):
                 return await self._stream(answer)
             return await self._write(200, answer)
@@ -247,6 +252,8 @@ class _Connection:
             indent = 1 if status == HTTPStatus.OK else None
             body = json.dumps(found, indent=indent).encode() + b"\n"
         headers = [("Content-Type", media_type), ("Content-Length", str(len(body)))]
+        if isinstance(found, Text):
+            headers += found.headers
         if allow:
             headers.append(("Allow", ", ".join(allow)))
         if status == HTTPStatus.UNAUTHORIZED:
@@ -301,15 +308,32 @@ class _Connection:
 
 def _parse_request(request: h11.Request, body: bytes) -> tuple[str, str, dict[str, Any], Headers]:
     """Method, path with query, the JSON object of the body, and the headers. ControlError."""
-    if any(name == b"origin" for name, _ in request.headers):
-        raise ControlError(403, "web pages cannot use the control API")
+    if not _is_from_here(request):
+        raise ControlError(403, "web pages of other sites cannot use the control API")
     target = _split(request)
     path = f"{target.path}?{target.query}" if target.query else target.path
+    return request.method.decode(), path, _parse_body(body), _headers(request)
+
+
+def _is_from_here(request: h11.Request) -> bool:
+    """Whether no web page asks, or the one that the control API itself serves: at the host that the request names."""
+    origins = [value for name, value in request.headers if name == b"origin"]
+    hosts = [value for name, value in request.headers if name == b"host"]
+    return not origins or (len(hosts) == 1 and origins == [b"http://" + hosts[0]])
+
+
+def _headers(request: h11.Request) -> Headers:
     headers: dict[str, str] = {}
     for raw_name, value in request.headers:
         key, text = raw_name.decode("latin-1"), value.decode("latin-1")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    return request.method.decode(), path, _parse_body(body), headers
+    return headers
+
+
+def _is_for_the_page(request: h11.Request) -> bool:
+    """Whether a browser asks for the page, which has no secrets: it asks for the token then."""
+    is_root = (request.method, request.target) == (b"GET", b"/")
+    return is_root and accepts(_headers(request), HTML)
 
 
 def _split(request: h11.Request) -> SplitResult:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from kwire.broker import Broker
+    from kwire.control.live.node_view import NodeView
     from kwire.controller_node import ControllerNode
     from kwire.server.link_rules import LinkRule
     from kwire.server.node import Node
@@ -74,6 +75,8 @@ class NodeControl:
         self.nodes = nodes
         self.rules = rules
         self._rules_file = rules_file
+        self.views: dict[int, NodeView] = {}
+        """By node: what the page was told of it (`live/node_view.py`)."""
 
     def perform(self, is_controller: bool, action: Callable[[Any], Any]) -> Any:
         """Run `action(core)` as a step of the broker, or of the controller.

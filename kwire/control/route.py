@@ -24,8 +24,8 @@ _MAX_NUMBER_DIGITS = 1000
 class Route:
     """A row of the table: a request, and the functions that answer it.
 
-    For a cluster (`kwire up`): `cluster(aio.Cluster, …)`, a coroutine function, and `stream(aio.Cluster,
-    headers, …)` for clients that accept a stream of events. For the nodes in a
+    For a cluster (`kwire up`): `cluster(aio.Cluster, …)`, a coroutine function, `stream(aio.Cluster,
+    headers, …)` for clients that accept a stream of events, and `page()` for those that accept HTML. For the nodes in a
     process: `nodes(NodeControl, …)`, or, as one step of the broker or the controller in there,
     `broker(Broker, …)` and `controller(ControllerNode, …)`. … are the values of path and fields."""
 
@@ -37,6 +37,7 @@ class Route:
         "fields",
         "method",
         "nodes",
+        "page",
         "path",
         "stream",
     )
@@ -48,6 +49,7 @@ class Route:
         *fields: str,
         cluster: Callable[..., Any] | None = None,
         stream: Callable[..., Any] | None = None,
+        page: Callable[[], Any] | None = None,
         nodes: Callable[..., Any] | None = None,
         broker: Callable[..., Any] | None = None,
         controller: Callable[..., Any] | None = None,
@@ -58,6 +60,7 @@ class Route:
         self.fields = [_field(text) for text in fields]
         self.cluster = cluster
         self.stream = stream
+        self.page = page
         self.nodes = nodes
         self.broker = broker
         self.controller = controller

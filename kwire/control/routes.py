@@ -22,7 +22,9 @@ from kwire.control.clock import api as of_clock
 from kwire.control.disks import api as of_disks
 from kwire.control.errors import ControlError, error_of
 from kwire.control.live import events as of_events
-from kwire.control.live.answers import EVENT_STREAM, NO_HEADERS, Coming, accepts
+from kwire.control.live import node_view as of_node_views
+from kwire.control.live import page as of_page
+from kwire.control.live.answers import EVENT_STREAM, HTML, NO_HEADERS, Coming, accepts
 from kwire.control.metrics import api as of_metrics
 from kwire.control.metrics import counts as of_metrics_counts
 from kwire.control.route import Route, find_route
@@ -53,7 +55,10 @@ _TOPIC = (
     *("name:text", "partitions:int?", "replication_factor:int?"),
     *("config:object?", "assignment:list?"),
 )
-_RECORDS = ("partition:int?", "start:int?", "end:int?", "limit:int?", "encoding:text?")
+_RECORDS = (
+    *("partition:int?", "start:int?", "end:int?"),
+    *("limit:int?", "max_bytes:int?", "encoding:text?"),
+)
 _RECORD = (
     *("value:data?", "key:data?", "partition:int?"),
     *("headers:list?", "timestamp:int?", "encoding:text?"),
@@ -110,7 +115,13 @@ def _listed(routes: tuple[Route, ...]) -> dict[str, Any]:
 
 
 ROUTES = (
-    Route("GET", "/", cluster=list_requests_of_cluster, nodes=list_requests_of_nodes),
+    Route(
+        "GET",
+        "/",
+        cluster=list_requests_of_cluster,
+        page=of_page.page,
+        nodes=list_requests_of_nodes,
+    ),
     Route("GET", "/v1", cluster=list_requests_of_cluster, nodes=list_requests_of_nodes),
     Route("GET", "/v1/openapi.json", cluster=document_of_cluster, nodes=document_of_nodes),
     Route("GET", "/healthz", cluster=of_cluster.health, nodes=of_nodes.health),
@@ -207,6 +218,13 @@ ROUTES = (
         stream=of_events.stream,
         nodes=of_nodes.events,
     ),
+    Route("GET", "/v1/live", cluster=of_page.live, stream=of_page.stream),
+    Route(
+        "GET",
+        "/v1/changes",
+        *("since:int?", "events:int?", "more:bool?"),
+        nodes=of_node_views.changes,
+    ),
     Route("GET", "/v1/leftovers", nodes=of_clients.leftovers),
     Route("POST", "/v1/leftovers", broker=of_clients.set_clients_aside),
     Route("GET", "/v1/status", nodes=of_nodes.status),
@@ -230,6 +248,8 @@ async def ask_cluster(
         values = route.values(items, body, query)
         if route.stream is not None and accepts(headers, EVENT_STREAM):
             return await route.stream(cluster, headers, *values)
+        if route.page is not None and accepts(headers, HTML):
+            return route.page()
         assert route.cluster is not None
         return await route.cluster(cluster, *values)
     except Exception as error:

@@ -5,6 +5,8 @@
 
 __all__ = [
     "files",
+    "marks",
     "model",
+    "page",
     "words",
 ]

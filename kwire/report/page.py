@@ -34,13 +34,18 @@ def render(report: dict[str, Any]) -> str:
     template = (here / "page.html").read_text(encoding="utf-8")
     test = report["test"]
     values = {
-        "STYLE": (here / "common.css").read_text(encoding="utf-8").rstrip(),
+        "STYLE": common_style(),
         "TITLE": html.escape(f"{test['outcome']}: {test['id']}" if test else "kwire report"),
         "TEXT": html.escape("\n".join(_lines(report))),
         "DATA": _json(report),
     }
     text = _PLACEHOLDER.sub(lambda found: values[found[1]], template)
     return text.encode("utf-8", "backslashreplace").decode()  # halves of surrogate pairs: escaped
+
+
+def common_style() -> str:
+    """The part of the style sheet that the pages of kwire share."""
+    return (Path(__file__).parent / "common.css").read_text(encoding="utf-8").rstrip()
 
 
 def _json(value: Any) -> str:

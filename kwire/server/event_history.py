@@ -48,6 +48,8 @@ class NodeEvents:
     def since(self, number: int = 0) -> tuple[list[dict[str, Any]], int]:
         """The kept events with numbers above `number` as JSON objects, oldest first; and how many
         between it and the first of them are not kept any more."""
+        if number >= self._next - 1:
+            return [], 0
         first = self._next - len(self._entries)
         dropped = max(0, first - max(number + 1, self._first))
         found = [

@@ -155,6 +155,7 @@ async def ask_about_nodes(talk: Conversation) -> None:
     delay = {"a": [2], "b": 3, "milliseconds": 1.5, "one_way": True}
     await ask("POST /v1/network/delays", delay)
     await ask("GET /v1/network")
+    await ask("GET /v1/live")
     await ask("DELETE /v1/network/delays?a=2&b=3")
     await ask("DELETE /v1/network/cuts?a=1,1000")
     await ask("POST /v1/controllers/1000/start")
@@ -175,7 +176,9 @@ async def ask_about_topics(talk: Conversation) -> None:
     )
     record = {"key": "k", "value": {"base64": "AP8="}, "headers": [{"name": "h", "value": "v"}]}
     await ask("POST /v1/topics/t/records", record)
-    await ask("GET /v1/topics/t/records?partition=0&limit=10&start=0&end=9&encoding=text")
+    await ask(
+        "GET /v1/topics/t/records?partition=0&limit=10&max_bytes=99&start=0&end=9&encoding=text"
+    )
     await ask("GET /v1/topics?internal=true")
     await ask("GET /v1/topics/t")
     await ask("GET /v1/topics/t/partitions")
@@ -197,6 +200,7 @@ async def ask_about_clients(talk: Conversation, clients: Clients) -> None:
     await asyncio.to_thread(clients.join)
     await asyncio.to_thread(clients.begin)
     await ask("GET /v1/faults")
+    await ask("GET /v1/live")
     await ask(f"GET /v1/faults/{fault_id}")
     await ask(f"DELETE /v1/faults/{fault_id}")
     await ask("DELETE /v1/faults")
@@ -231,6 +235,7 @@ async def ask_about_time(talk: Conversation) -> None:
     await ask("POST /v1/clock", {"minutes": 1, "milliseconds": 0.5})
     await ask("GET /v1/clock")
     await ask("POST /v1/clock/freeze")
+    await ask("GET /v1/live")
     await ask("POST /v1/clock/resume")
     await ask("GET /v1/events?since=0")
     await ask("GET /v1/failures")
@@ -269,6 +274,8 @@ RARE = {
     "HostedPartition.lag",
     "HostedPartition.lag_ms",
     "HostedPartition.pending_isr",
+    "Live.gone",
+    "Live.offline",
     "Report.test",
     "ReportedCluster.failures",
     "ReportedCluster.notes",
@@ -342,6 +349,7 @@ AT_BROKER: tuple[tuple[str, Any], ...] = (
     ("POST /v1/leftovers", None),
     ("GET /v1/leftovers", None),
     ("GET /v1/events", None),
+    ("GET /v1/changes?since=0&events=0&more=true", None),
     ("GET /v1/status", None),
     ("POST /v1/failures", {"text": "as asked for"}),
     ("GET /v1/failures", None),
@@ -351,6 +359,7 @@ AT_CONTROLLER: tuple[tuple[str, Any], ...] = (
     ("GET /v1/topics?internal=true", None),
     ("GET /v1/topics/t/partitions/0", None),
     ("POST /v1/elections", {"topic": "t", "partition": 0, "leader": 2}),
+    ("GET /v1/changes", None),
     ("GET /v1/brokers", None),
     ("GET /v1/brokers/configured", None),
     ("POST /v1/brokers/fence", {"brokers": [7]}),

@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     """Of a request; names in lower case, values of the same name with commas between."""
 
 EVENT_STREAM = "text/event-stream"
+HTML = "text/html"
 LAST_EVENT_ID = "last-event-id"
 NO_HEADERS: Headers = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """An answer of its own media type."""
+    """An answer of its own media type, with further headers."""
 
     media_type: str
     body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from kwire.control import snapshots_api as of_snapshots
 from kwire.control.clock import api as of_clock
 from kwire.control.disks import api as of_disks
 from kwire.control.live import events as of_events
+from kwire.control.live import node_view as of_node_views
+from kwire.control.live import page as of_page
 from kwire.control.metrics import api as of_metrics
 from kwire.control.metrics import counts as of_metrics_counts
 
@@ -42,6 +44,7 @@ OF_CLUSTER: dict[Callable[..., Any], str] = {
     of_cluster.failures: "Failures",
     of_cluster.report: "Report",
     of_events.events: "Events",
+    of_page.live: "Live",
     of_contents.topics: "Topics",
     of_contents.topic: "Topic",
     of_contents.create_topic: "Topic",
@@ -87,6 +90,7 @@ OF_NODES: dict[Callable[..., Any], str] = {
     of_nodes.failures: "Failures",
     of_nodes.fail: "Done",
     of_nodes.events: "EventsHere",
+    of_node_views.changes: "Changes",
     of_nodes.topics: "Topics",
     of_nodes.partition: "PartitionAtController",
     of_nodes.elect: "PartitionAtController",

@@ -10,7 +10,7 @@ import inspect
 from http import HTTPStatus
 
 from kwire import __version__
-from kwire.control.live.answers import EVENT_STREAM, LAST_EVENT_ID
+from kwire.control.live.answers import EVENT_STREAM, HTML, LAST_EVENT_ID
 from kwire.control.openapi.answers import ANSWERS, TEXTS
 from kwire.control.openapi.inputs import field_schema, path_schema, query_parameter
 from kwire.control.openapi.schemas import SCHEMAS
@@ -89,8 +89,11 @@ def _operation(route: Route, handler: Callable[..., Any]) -> Json:
     if parameters:
         found["parameters"] = parameters
     answer = _answer(handler)
+    if route.page is not None:
+        answer["content"][HTML] = {"schema": {"type": "string"}}
     if route.stream is not None:
         answer["content"][EVENT_STREAM] = {"schema": {"type": "string"}}
+    if route.stream is not None and route.fields:
         parameters.append({"name": LAST_EVENT_ID, "in": "header", "schema": {"type": "string"}})
         found["parameters"] = parameters
     found["responses"] = {"200": answer} | {

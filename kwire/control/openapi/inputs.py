@@ -57,6 +57,8 @@ _FIELDS: dict[str, Json] = {
     "encoding": described(words("text", "base64"), "Of all keys and values."),
     "end": described(INT, "Up to before this offset."),
     "headers": array(fields({"name": TEXT}, {"value": _DATA})),
+    "max_bytes": described(INT, "Of all keys and values; one record at least."),
+    "more": described(BOOL, "Groups, transactions and requests, too."),
     "internal": described(BOOL, "With __consumer_offsets and the like."),
     "keep_clients": described(BOOL, "Clients that are connected go on."),
     "leader": described(NODE_ID, "The broker that is to lead."),

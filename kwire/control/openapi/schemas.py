@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kwire.control.openapi.live import OF_LIVE
 from kwire.control.openapi.report import OF_REPORT
 from kwire.control.openapi.shapes import (
     BOOL,
@@ -368,4 +369,5 @@ SCHEMAS: dict[str, Json] = {
     **_OF_CONTENTS,
     **_OF_TESTS,
     **OF_REPORT,
+    **OF_LIVE,
 }
