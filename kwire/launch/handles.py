@@ -204,20 +204,8 @@ class ProcessHandle(NodeHandle):
 
     async def start(self) -> None:
         self._ending = self.paused = False
-        with ExitStack() as files:
-            log = None
-            if self.log_path is not None:
-                log = files.enter_context(open(self.log_path, "ab"))
-            self._process = process = await self._spawn(log)
-        assert process.stdout is not None
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                line = (await process.stdout.readline()).decode().strip()
-        except BaseException as error:
-            await self.kill()
-            if isinstance(error, TimeoutError):
-                raise NodeError("it was not ready in time") from None
-            raise
+        async with self._asking:  # its first line is no answer to who asks meanwhile
+            process, line = await self._start_process()
         word, _, rest = line.partition(" ")
         if word != "ready":
             await process.wait()
@@ -232,6 +220,23 @@ class ProcessHandle(NodeHandle):
         self.advertised = found["bootstrap"]
         self._keep_ports(found["listeners"])
         self._watcher = asyncio.get_running_loop().create_task(self._watch(process))
+
+    async def _start_process(self) -> tuple[asyncio.subprocess.Process | ForkedProcess, str]:
+        """Start the process; return it with its first line."""
+        with ExitStack() as files:
+            log = None
+            if self.log_path is not None:
+                log = files.enter_context(open(self.log_path, "ab"))
+            self._process = process = await self._spawn(log)
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                return process, (await process.stdout.readline()).decode().strip()
+        except BaseException as error:
+            await self.kill()
+            if isinstance(error, TimeoutError):
+                raise NodeError("it was not ready in time") from None
+            raise
 
     async def _spawn(self, log: BinaryIO | None) -> asyncio.subprocess.Process | ForkedProcess:
         forked = sys.modules.get("kwire.forks.forked")  # not loaded: nobody keeps a template
