@@ -24,6 +24,7 @@ USUAL = [
 FOR_CLICK = [
     "--help",
     "--port",
+    "--open",
     "--port x",
     "--port 65536",
     "--port -1",

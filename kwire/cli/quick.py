@@ -43,7 +43,7 @@ def quickly_parsed(arguments: list[str]) -> dict[str, Any] | None:
         if field.up_help
     ]
     options: dict[str, Any] = {"topics": [], "overrides": {}, "racks": (), "users": {}}
-    options |= {"acl": False, "super_users": ()}
+    options |= {"acl": False, "super_users": (), "open_page": False}
     options.update(dict.fromkeys((*_TEXTS.values(), *_PORTS.values(), *_ONLY_BY_CLICK)))
     options.update({name: field.default for name, field in fields})
     by_flag = {field.flag: (name, field) for name, field in fields}

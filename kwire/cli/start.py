@@ -41,6 +41,7 @@ def run(options: dict[str, Any], detached: Detached | None) -> int:
         make_control=make_control,
         announce=None if detached is None else detached.announce,
         log_path=None if detached is None else detached.log_path,
+        opens_page=options.pop("open_page"),
     )
 
     def make_spec() -> ClusterSpec:

@@ -103,6 +103,12 @@ if TYPE_CHECKING:
     callback=parse_host,
     help="Address that the control API listens on; it has no password.  [default: 127.0.0.1]",
 )
+@click.option(
+    "--open",
+    "open_page",
+    is_flag=True,
+    help="Open the page that shows the cluster live in a browser, when it is ready.",
+)
 @spec_options(NodeSpec, "recent_requests", "log_level", of_up=True)
 @click.option(
     "--ready-file",
@@ -126,7 +132,8 @@ def up(detach: bool, **options: Any) -> None:
     """Start a cluster in the foreground; Ctrl-C stops it cleanly.
 
     Prints one line when it is ready: "ready bootstrap=127.0.0.1:9092 control=http://127.0.0.1:41234": all
-    brokers with commas between, and the control API, for `kwire ctl` and HTTP (GET /v1 there).
+    brokers with commas between, and the control API, for `kwire ctl` and HTTP (GET /v1 there). A browser at that
+    address shows the cluster live.
     """
     if not detach:
         sys.exit(run(options, None))

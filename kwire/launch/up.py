@@ -68,6 +68,7 @@ class Surroundings:
         "log_path",
         "make_control",
         "open_control",
+        "opens_page",
         "print_failure",
         "ready_file",
         "registration",
@@ -91,6 +92,7 @@ class Surroundings:
         open_control: OpenControl | None = None,
         print_failure: Callable[[int, str], int] | None = None,
         written: Mapping[str, str] | None = None,
+        opens_page: bool = False,
     ) -> None:
         """`topics`: name, partitions, replication (-1: default). `announce` is called with the
         ready line when the nodes are ready; None: print it on stdout. `log_path`: where the log
@@ -101,7 +103,7 @@ class Surroundings:
         supervisor or the runner of a standalone broker. `open_control`: open the control API of a
         container's broker instead. `print_failure(status, line)`: prints the line of a failure, and returns
         the exit status. `written`: configuration keys as they were written where that is not their
-        name (a container's variables)."""
+        name (a container's variables). `opens_page`: in a browser, when the nodes are ready."""
         self.topics = topics
         self.topic_configs = topic_configs or {}
         self.ready_file = ready_file
@@ -114,6 +116,7 @@ class Surroundings:
         self.open_control = open_control
         self.print_failure = print_failure or _print_failure
         self.written = written
+        self.opens_page = opens_page
         self.registration: Registration | None = None
         """This process's entry in the registry of running clusters."""
 
@@ -330,6 +333,10 @@ def announce(
         from kwire.launch.welcome import welcome
 
         terminal.write_lines(welcome(spec, bootstrap, control))
+    if surroundings.opens_page and control is not None:
+        from kwire.launch.welcome import open_page
+
+        open_page(control)
 
 
 def _begin_registration(surroundings: Surroundings) -> None:

@@ -275,7 +275,7 @@ const step = () => {
 };
 requestAnimationFrame(step);
 """
-FRAME_MS = 8.0
+FRAME_MS = 12.0
 
 
 def test_three_hundred_partitions_scroll_smoothly_while_they_move(browser: Browser) -> None:

@@ -249,7 +249,9 @@ def test_the_welcome_fits_and_says_what_becomes_of_the_data(
         lines = welcome(spec, bootstrap, control)
         assert all(len(line) <= 79 for line in lines), lines
         assert lines[-1] == "Ctrl-C stops, data is thrown away (--data-dir DIR keeps it)"
-        assert (control is not None) == any(url in line for line in lines)
+        assert (control is not None) == any(line.endswith(f"page: {url}/") for line in lines)
+    secret = welcome(spec, three, "http://kwire:s3cret@127.0.0.1:50004")
+    assert secret == welcome(spec, three, url), "the page asks for the token"
     assert "and 2 more" in welcome(spec, three, url)[0] and "kill 2" in welcome(spec, three, url)[1]
     assert "kcat" not in lines[0]
     (tmp_path / "kcat").touch(0o755)
@@ -337,7 +339,7 @@ def test_one_broker_is_few_lines_from_start_to_end(tmp_path: Path) -> None:
     words = dict(word.split("=", 1) for word in ready.split()[1:])
     assert lines[0] == ready and len(lines) == 4, start
     assert lines[1].startswith(f"Kafka at {words['bootstrap']} · ")
-    assert lines[2] == f"look inside: kwire topics · {words['control']}"
+    assert lines[2] == f"look inside: kwire topics · page: {words['control']}/"
     assert lines[3] == f"Ctrl-C stops, data stays in {data}"
     assert stop.replace("^C", "").strip() == "stopped"
 
