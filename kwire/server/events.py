@@ -136,7 +136,8 @@ class NodeEvent:
     """A client that does not speak HTTP has connected to the control API: logged once a minute for each address.
     To do: give Kafka's clients the address of a broker."""
     NO_BROWSER = EventType(WARNING, "no browser was found to open {url}")
-    """`kwire up --open` on a machine without one. To do: open the address elsewhere; the variable BROWSER names a browser."""
+    """`kwire up --open` on a machine without one.
+    To do: open the address elsewhere; the variable BROWSER names a browser."""
     PEER_CONNECTION_ENDED = EventType(DEBUG, _PEER, "node_id")
     """A node's own connection to another node has ended."""
     PEER_CONNECTION_ABORTED = EventType(WARNING, _PEER, "node_id")

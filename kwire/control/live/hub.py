@@ -76,6 +76,11 @@ class Hub:
         """How many are open."""
         return len(self._readers)
 
+    @property
+    def interval(self) -> float:
+        """Seconds from the last round to the next."""
+        return max(INTERVAL_SECONDS, min(self._cost / SHARE, MAX_INTERVAL_SECONDS))
+
     async def parts(self) -> AsyncGenerator[bytes]:
         """Server-sent events: the state, in several parts, then each change; a comment when there was none."""
         reader = _Reader()
@@ -133,8 +138,7 @@ class Hub:
                 for reader in self._readers:
                     reader.add(data)
                 self._cost += time.thread_time() - spent
-            interval = max(INTERVAL_SECONDS, min(self._cost / SHARE, MAX_INTERVAL_SECONDS))
-            await asyncio.sleep(max(0.0, begun + interval - time.monotonic()))
+            await asyncio.sleep(max(0.0, begun + self.interval - time.monotonic()))
 
     async def _tick(self, *, more: bool) -> Json:
         """Ask the nodes; return what is new."""
