@@ -94,16 +94,14 @@ class Surroundings:
         written: Mapping[str, str] | None = None,
         opens_page: bool = False,
     ) -> None:
-        """`topics`: name, partitions, replication (-1: default). `announce` is called with the
-        ready line when the nodes are ready; None: print it on stdout. `log_path`: where the log
-        goes, for the registry; None: to stderr. `health_file`: of a container (health.py).
-
-        `control_host`, `control_port`: where the control API listens. Host None: on this machine
-        only; port None: an ephemeral port. `make_control(running)`: make its handler, for a
-        supervisor or the runner of a standalone broker. `open_control`: open the control API of a
-        container's broker instead. `print_failure(status, line)`: prints the line of a failure, and returns
-        the exit status. `written`: configuration keys as they were written where that is not their
-        name (a container's variables). `opens_page`: in a browser, when the nodes are ready."""
+        """`topics`: name, partitions, replication (-1: default). `announce` is called with the ready line when the
+        nodes are ready; None: print it on stdout. `log_path`: where the log goes, for the registry; None: to
+        stderr. `health_file`: of a container (health.py). `opens_page`: in a browser, when the nodes are ready.
+        `control_host`, `control_port`: where the control API listens. Host None: on this machine only; port None:
+        an ephemeral port. `make_control(running)`: make its handler, for a supervisor or the runner of a standalone
+        broker. `open_control`: open the control API of a container's broker instead. `print_failure(status, line)`:
+        prints the line of a failure, and returns the exit status. `written`: configuration keys as they were
+        written where that is not their name (a container's variables)."""
         self.topics = topics
         self.topic_configs = topic_configs or {}
         self.ready_file = ready_file

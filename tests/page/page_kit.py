@@ -43,7 +43,7 @@ def start() -> Any:
         options.add_argument(option)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
-    driver.set_script_timeout(SECONDS)
+    driver.set_script_timeout(SECONDS + 10)
     return driver
 
 

@@ -375,7 +375,10 @@ def test_cuts_in_force_are_shown_and_healed_by_either_side(api: Api) -> None:
 
 def test_a_page_of_another_site_gets_nothing_done(api: Api) -> None:
     status, found = api("POST", "/v1/brokers/1/kill", Origin="http://example.org")
-    assert (status, found["message"]) == (403, "web pages of other sites cannot use the control API")
+    assert (status, found["message"]) == (
+        403,
+        "web pages of other sites cannot use the control API",
+    )
     assert api("GET", "/v1/cluster")[1]["brokers"][0]["running"] is True
 
 
