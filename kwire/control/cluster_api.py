@@ -112,16 +112,18 @@ async def apply_retention(cluster: Cluster, topic: str | None) -> dict[str, Any]
 async def network(cluster: Cluster) -> dict[str, Any]:
     """The cuts and delays in force."""
     links = cluster.network
+    one_way = {"one_way": True}
     return {
         "cuts": [
-            {"a": a, "b": b, "one_way": way}
-            for way in (False, True)
-            for a, b in links.cuts(one_way=way)
+            *({"a": a, "b": b} for a, b in links.cuts()),
+            *({"a": a, "b": b, **one_way} for a, b in links.cuts(one_way=True)),
         ],
         "delays": [
-            {"a": a, "b": b, "milliseconds": delay_ms, "one_way": way}
-            for way in (False, True)
-            for a, b, delay_ms in links.delays(one_way=way)
+            *({"a": a, "b": b, "milliseconds": ms} for a, b, ms in links.delays()),
+            *(
+                {"a": a, "b": b, "milliseconds": ms, **one_way}
+                for a, b, ms in links.delays(one_way=True)
+            ),
         ],
     }
 

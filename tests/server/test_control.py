@@ -371,6 +371,32 @@ def test_cuts_in_force_are_shown_and_healed_by_either_side(api: Api) -> None:
     assert api("GET", "/v1/network") == (200, both)
     assert api("DELETE", "/v1/network/delays", cut) == (200, both)
     assert api("DELETE", "/v1/network/delays", cut) == nothing
+    delayed = {"a": 3, "b": 1, "milliseconds": 5, "one_way": True}
+    assert api("POST", "/v1/network/cuts", {**cut, "one_way": True}) == (200, {})
+    assert api("POST", "/v1/network/delays", delayed) == (200, {})
+    both = {"cuts": [{**cut, "one_way": True}], "delays": [delayed]}
+    assert api("GET", "/v1/network") == (200, both)
+    assert api("DELETE", "/v1/network/cuts") == (200, both)
+
+
+def test_disks_that_fail(api: Api) -> None:
+    fault = {"operation": "append", "milliseconds": 5}
+    rule = {"act": "slow", **fault}
+    shown = {"id": "disk-1", "node": 2, "rule": rule, "hits": 0}
+    assert api("POST", "/v1/nodes/2/disk/slow", fault) == (200, shown)
+    assert api("GET", "/v1/disks") == (200, {"faults": [shown]})
+    assert api("DELETE", "/v1/nodes/1/disk") == (200, {"faults": []})
+    assert api("DELETE", "/v1/nodes/2/disk") == (200, {"faults": [shown]})
+    assert api("DELETE", "/v1/disks/disk-1")[0] == 404
+    for path, body, expected in (
+        ("/v1/nodes/7/disk/full", {}, 404),
+        ("/v1/nodes/1/disk/fail", {"operation": "apend"}, 400),
+        ("/v1/nodes/1/disk/full", {"directory": "nowhere"}, 400),
+        ("/v1/nodes/1000/disk/slow", {"milliseconds": 3}, 400),
+    ):
+        status, found = api("POST", path, body)
+        assert status == expected and "\n" not in found["message"]
+    assert api("GET", "/v1/disks") == (200, {"faults": []})
 
 
 def test_a_page_of_another_site_gets_nothing_done(api: Api) -> None:

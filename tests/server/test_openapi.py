@@ -152,6 +152,7 @@ async def ask_about_nodes(talk: Conversation) -> None:
     for path in ("/", "/v1", "/v1/openapi.json", "/metrics", "/healthz", "/v1/cluster"):
         await ask(f"GET {path}")
     await ask("POST /v1/network/cuts", {"a": 1, "b": [1000]})
+    await ask("POST /v1/network/cuts", {"a": 2, "b": 3, "one_way": True})
     delay = {"a": [2], "b": 3, "milliseconds": 1.5, "one_way": True}
     await ask("POST /v1/network/delays", delay)
     await ask("GET /v1/network")

@@ -267,8 +267,10 @@ _OF_CONTENTS: dict[str, Json] = {
 _OF_TESTS: dict[str, Json] = {
     "Network": fields(
         {
-            "cuts": array(fields({"a": INT, "b": INT, "one_way": BOOL})),
-            "delays": array(fields({"a": INT, "b": INT, "milliseconds": NUMBER, "one_way": BOOL})),
+            "cuts": array(fields({"a": INT, "b": INT}, {"one_way": BOOL})),
+            "delays": array(
+                fields({"a": INT, "b": INT, "milliseconds": NUMBER}, {"one_way": BOOL})
+            ),
         }
     ),
     "Links": fields({"rules": array(fields({"to": INT, "delay_ms": or_null(INT)}))}),
