@@ -254,7 +254,9 @@ class Faults:
     def forget(self) -> None:
         """Nothing is set any more, and the time is the real one: the cluster has ended."""
         self._cluster.clock.forget()
-        self._disks = None
+        if self._disks is not None:
+            self._disks.forget()
+            self._disks = None
         self._given.clear()
 
     def _handles(self) -> Handles:

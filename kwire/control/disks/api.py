@@ -101,9 +101,11 @@ def set_at_nodes(control: NodeControl, faults: dict[str, Any]) -> dict[str, Any]
 
     for node in control.nodes():
         before = {rule.id: rule for rule in _rules_of(node)}
+        if not all(isinstance(given, dict) for given in faults.values()):
+            raise ControlError(400, "faults: expected the rule of each id as an object")
         try:
             rules = [DiskRule(name, given) for name, given in faults.items()]
-        except (ValueError, AttributeError) as error:
+        except ValueError as error:
             raise ControlError(400, str(error)) from None
         for rule in rules:
             if rule.id in before:
