@@ -163,6 +163,35 @@ def test_containers_are_scraped(brokers: int) -> None:
     assert sum(of_topic) == 5
 
 
+@pytest.mark.parametrize(("brokers", "controllers"), [(1, 1), (3, 1), (2, 2)])
+def test_containers_go_back_to_a_snapshot(brokers: int, controllers: int, tmp_path: Path) -> None:
+    topics = [f"t:2:{brokers}"]
+    with Cluster(brokers, isolation="docker", controllers=controllers, topics=topics) as cluster:
+        written = [cluster.produce("t", f"{number}").value for number in range(5)]
+        consume(cluster.bootstrap_servers, 5)
+        base, bootstrap = cluster.snapshot("base"), cluster.bootstrap_servers
+        assert (base.brokers, base.controllers) == (brokers, controllers if brokers > 1 else 0)
+        for _ in range(2):
+            cluster.produce("t", "later")
+            cluster.create_topic("more")
+            if brokers > 1:
+                cluster.broker(2).kill()
+            cluster.restore("base")
+            assert cluster.topics() == {"t": 2} and cluster.bootstrap_servers == bootstrap
+            assert sorted(each.value or b"" for each in cluster.records("t")) == written
+            assert sum(each.committed or 0 for each in cluster.group("g").offsets) == 5
+        with pytest.raises(errors.NotSupportedError, match="fork: not possible with containers"):
+            cluster.fork()
+        with pytest.raises(errors.ClusterStateError, match="is of containers, and goes back into"):
+            Cluster.from_snapshot(base)
+        with kwire_of_threads() as other, pytest.raises(errors.ClusterStateError, match="is of co"):
+            other.restore(base.path)
+
+
+def kwire_of_threads() -> Cluster:
+    return Cluster(3)
+
+
 def test_one_container_and_no_image(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with Cluster(isolation="docker", topics={"t": 2}) as cluster:
         produce(cluster.bootstrap_servers, b"1")

@@ -1,21 +1,22 @@
 """A cluster of containers in a Docker engine, for `Cluster(isolation="docker")` and the pytest plugin.
 
-A single broker is one container with the controller in it, as `docker run` starts it. Several brokers
-are a container each, plus one for each controller, on their own network, as in
-examples/compose/three-brokers.yml. `kill` is `docker kill`, `stop` is `docker stop`, `pause` is
-`docker pause`. Topics and partitions are queried over Kafka's protocol; link rules, the last requests
-and the active controller over the control API of each container (`kwire.control.node_api`).
+A single broker is one container with the controller in it, as `docker run` starts it. Several brokers are a container
+each, plus one for each controller, on their own network, as in examples/compose/three-brokers.yml. `kill` is `docker
+kill`, `stop` is `docker stop`, `pause` is `docker pause`. Topics and partitions are queried over Kafka's protocol; link
+rules, the last requests and the active controller over the control API of each container (`kwire.control.node_api`).
 
-The image is `kwire`, or the one that KWIRE_IMAGE names. The Docker SDK (the extra `kwire[docker]`) is
-imported when the first cluster starts. `stop` leaves nothing in the engine. Leftovers of a killed
-process are removed by the next start: a lock on a temporary directory shows whether the owner lives.
+The image is `kwire`, or the one that KWIRE_IMAGE names. The Docker SDK (the extra `kwire[docker]`) is imported when the
+first cluster starts. `stop` leaves nothing in the engine. Leftovers of a killed process are removed by the next start:
+a lock on a temporary directory shows whether the owner lives.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import socket
+from base64 import urlsafe_b64encode
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
@@ -77,8 +78,7 @@ class Containers(SeenFromOutside):
             ask=self._requests_of,
             forget=lambda node_id: self.ask(node_id, "DELETE", "/v1/requests"),
         )
-        self.controllers: dict[int, ContainerHandle] = {}
-        """The controllers that have their own container, by id."""
+        self.controllers: dict[int, ContainerHandle] = {}  # in containers of their own
         if data_dir is not None:
             raise errors.ConfigurationError('data_dir: not possible with isolation "docker"')
         self._brokers = spec.brokers
@@ -104,8 +104,7 @@ class Containers(SeenFromOutside):
 
     @property
     def controller_id(self) -> int:
-        """The node id of the (first) controller. NotSupportedError for a single broker, whose
-        container includes the controller."""
+        """The node id of the (first) controller. NotSupportedError for a single broker, whose container includes it."""
         self._require_controllers()
         return CONTROLLER_ID
 
@@ -198,7 +197,7 @@ class Containers(SeenFromOutside):
         return {LABEL_OWNER: self._owner.path, LABEL_HOST: this_host()}
 
     def _name(self) -> str:
-        return self._labels()[LABEL_OWNER].rpartition("/")[2]
+        return self.data_dir.rpartition("/")[2]
 
     def _start_controllers(self) -> None:
         labels = self._labels()
@@ -211,15 +210,19 @@ class Containers(SeenFromOutside):
     def _membership(self) -> dict[str, str]:
         voters = ",".join(f"{each}@{alias_of(each)}:9093" for each in self._controller_ids)
         return {
-            "CLUSTER_ID": self._cluster_id(),
+            "CLUSTER_ID": self.cluster_id,
             "KAFKA_CONTROLLER_QUORUM_VOTERS": voters,
             "KWIRE_CONTROLLERS": str(len(self._controller_ids)),
         }
 
-    def _cluster_id(self) -> str:
-        import hashlib
-        from base64 import urlsafe_b64encode
+    @property
+    def data_dir(self) -> str:
+        """A temporary directory on this machine, for snapshots."""
+        self._require_started()
+        return self._labels()[LABEL_OWNER]
 
+    @property
+    def cluster_id(self) -> str:
         digest = hashlib.sha256(self._labels()[LABEL_OWNER].encode()).digest()[:16]
         return "K" + urlsafe_b64encode(digest).decode()[1:22]
 
@@ -379,9 +382,7 @@ class Containers(SeenFromOutside):
             remove_quietly(self._volume.remove)
 
     async def stop(self) -> None:
-        """Stop and remove everything; nothing is left in the engine in any case.
-
-        InternalError when a broker has had an internal error."""
+        """Stop and remove everything, in any case. InternalError when a broker has had an internal error."""
         try:
             found = await self.failures()
         finally:

@@ -32,6 +32,7 @@ from kwire.server.events import NodeEvent
 from kwire.server.listeners import controller_keys
 from kwire.server.log_dirs import split_dirs
 from kwire.server.node import new_event_loop, settle_garbage_collector
+from kwire.snapshots import tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,6 +142,10 @@ def run_cluster_node(settings: ContainerSettings, announce: Callable[[str], None
 async def _main(settings: ContainerSettings, announce: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
     stopping = stop_on_signals()
+    if any(map(tree.has_restore, split_dirs(settings.node.data_dir))):
+        from kwire.snapshots import restoring
+
+        restoring.begin_with(settings.node.data_dir, None)
     runners: list[NodeRunner] = []
     control = None
     network: list[LinkRule] = []

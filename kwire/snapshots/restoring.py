@@ -27,6 +27,10 @@ _DECIDED = RESTORE
 _STAGED = f"{_DECIDED}.new"
 _ENDED = f"{_DECIDED}.old-"
 _OLD, _NEW, _MOVED, _OF_STANDALONE = "old", "new", "moved", "standalone"
+DECIDED_DIRS = tuple(
+    os.path.join(_DECIDED, *parts) for parts in ((), (_OLD,), (_OF_STANDALONE,), (_NEW,))
+)
+"""What a decided replacement consists of in the directory of one node; the data is in the last."""
 
 
 def fill(directory: str, snapshot: Snapshot, number: int = 0) -> None:

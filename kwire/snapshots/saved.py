@@ -31,8 +31,8 @@ _LAYOUT = 1
 
 class Snapshot:
     """A saved snapshot: `name`, `path` (its directory), `created_ms` (Unix time), `cluster_id`, `brokers` (how many),
-    `first_id` (the first one's id), `controllers` (0: of a standalone broker), `log_dirs` (how many), `size_bytes` (of
-    its files, shared or not)."""
+    `first_id` (the first one's id), `controllers` (0: of a standalone broker), `log_dirs` (how many), `of_containers`
+    (whether it is of the Docker mode), `size_bytes` (of its files, shared or not)."""
 
     def __init__(self, path: str, found: dict[str, Any]) -> None:
         """`found`: the object in its file. KeyError, TypeError, ValueError for one that is not of this format."""
@@ -46,6 +46,7 @@ class Snapshot:
         self.first_id, self.brokers = int(found["first_id"]), int(found["brokers"])
         self.controllers = int(found["controllers"])
         self.log_dirs = int(found.get("log_dirs", 1))
+        self.of_containers = bool(found.get("of_containers", False))
         self.size_bytes = int(found["size_bytes"])
 
     def __repr__(self) -> str:
@@ -65,7 +66,10 @@ class Snapshot:
     def to_json(self) -> dict[str, Any]:
         """The object that the control API shows."""
         names = ("name", "path", "created_ms", "cluster_id", "first_id", "brokers", "controllers")
-        return {name: getattr(self, name) for name in (*names, "log_dirs", "size_bytes")}
+        return {
+            name: getattr(self, name)
+            for name in (*names, "log_dirs", "of_containers", "size_bytes")
+        }
 
 
 def place(data: str, number: int, *, standalone: bool) -> str:

@@ -20,6 +20,10 @@ def with_shape(
         found = options["snapshot"] = saved.read(path)
     except errors.ClusterStateError as error:
         raise SettingsError(str(error)) from None
+    if found.of_containers:
+        raise SettingsError(
+            f"snapshot {found.name} is of containers, and goes back into those only"
+        )
     for name, number in (("brokers", found.brokers), ("controllers", found.controllers or 1)):
         if options[name] not in (1, number):  # 1: not given
             raise SettingsError(f"--{name} {options[name]}: snapshot {found.name} has {number}")

@@ -37,6 +37,11 @@ def is_data(name: str) -> bool:
     return name not in _OF_THE_PLACE and not name.startswith(RESTORE)
 
 
+def is_kept(name: str) -> bool:
+    """Whether an entry is not about to be deleted, and was not being written."""
+    return not name.endswith(_LEFT_OUT)
+
+
 def has_restore(directory: str) -> bool:
     """Whether a restore has left something there."""
     with suppress(OSError):
@@ -57,7 +62,7 @@ def copy_into(source: str, target: str, *, share: bool, nested: bool = True) -> 
     with os.scandir(source) as scan:
         entries = list(scan)
     for entry in entries:
-        if entry.name.endswith(_LEFT_OUT) or not is_data(entry.name):
+        if not (is_kept(entry.name) and is_data(entry.name)):
             continue
         to = os.path.join(target, entry.name)
         with suppress(FileNotFoundError):
@@ -71,6 +76,15 @@ def copy_into(source: str, target: str, *, share: bool, nested: bool = True) -> 
                     _copy(entry.path, to)
                 size += entry.stat(follow_symlinks=False).st_size
     return size
+
+
+def size_of(directory: str) -> int:
+    """The bytes of all files below a directory. OSError."""
+    return sum(
+        os.lstat(os.path.join(path, name)).st_size
+        for path, _, names in os.walk(directory)
+        for name in names
+    )
 
 
 def _link(source: str, target: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from kwire import errors
+from kwire.backends.containers import Containers
 from kwire.backends.launched import Launched
 from kwire.backends.options import NodeLauncher
 from kwire.backends.snapshots import taking
@@ -25,6 +26,10 @@ def of_new_cluster(snapshot: Snapshot | str | os.PathLike[str]) -> Snapshot:
     """The snapshot that a new cluster starts with. ClusterStateError: there is none, or it has other broker ids."""
     path = snapshot.path if isinstance(snapshot, saved.Snapshot) else os.fspath(snapshot)
     found = saved.read(path)
+    if found.of_containers:
+        raise errors.ClusterStateError(
+            f"snapshot {found.name} is of containers, and goes back into those only"
+        )
     if found.is_standalone:
         raise errors.ClusterStateError(
             f"snapshot {found.name} is of a standalone broker: kwire up --snapshot {found.path} starts one with it"
@@ -40,12 +45,15 @@ def of_new_cluster(snapshot: Snapshot | str | os.PathLike[str]) -> Snapshot:
 def start_with(cluster: Cluster, snapshot: Snapshot) -> None:
     """Let a cluster, not yet started, start with a snapshot. NotSupportedError."""
     inside = taking.launched(cluster.inside)
-    assert isinstance(inside, Launched)
+    if not isinstance(inside, Launched):
+        raise errors.NotSupportedError("from_snapshot: not possible with containers")
     inside.launcher.snapshot = snapshot
 
 
 def launcher_of(launched: Saveable) -> NodeLauncher:
     """A launcher with the options of a cluster, but at other ports and in a temporary directory. NotSupportedError."""
+    if isinstance(launched, Containers):
+        raise errors.NotSupportedError("fork: not possible with containers")
     given = launched.given if isinstance(launched, Launched) else None
     if given is None:
         raise errors.NotSupportedError(

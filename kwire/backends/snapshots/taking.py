@@ -13,6 +13,7 @@ import os
 from contextlib import suppress
 
 from kwire import errors
+from kwire.backends.containers import Containers
 from kwire.backends.launched import Launched
 from kwire.backends.options import kwire_errors
 from kwire.backends.standalone import Standalone
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from kwire.backends.base import StartedBackend
     from kwire.snapshots.saved import Snapshot
 
-    Saveable = Launched | Standalone
+    Saveable = Launched | Standalone | Containers
 
     Held = dict[int, dict[str, Any]]
     """By the id of a node that was held: its answer, `broker_epoch` and `incarnation`."""
@@ -42,10 +43,16 @@ _HOLD_SECONDS = 10.0
 
 
 def launched(inside: StartedBackend) -> Saveable:
-    """The nodes, if there can be snapshots of them. NotSupportedError."""
-    if isinstance(inside, Launched | Standalone):
-        return inside
-    raise errors.NotSupportedError("snapshots: not possible with containers of the Docker mode")
+    """The nodes, as what snapshots know of them."""
+    assert isinstance(inside, Launched | Standalone | Containers)
+    return inside
+
+
+def _is_standalone(inside: Saveable) -> bool:
+    """Whether there is but one node."""
+    return isinstance(inside, Standalone) or (
+        isinstance(inside, Containers) and not inside.has_network
+    )
 
 
 # --- taking
@@ -54,7 +61,7 @@ def launched(inside: StartedBackend) -> Saveable:
 async def take(inside: Saveable, path: str) -> Snapshot:
     """Save a snapshot in a directory. StartError: it could not be written, an earlier one there is whole."""
     data_dir, spec = inside.data_dir, inside.spec
-    standalone = isinstance(inside, Standalone)
+    standalone = _is_standalone(inside)
     loop = asyncio.get_running_loop()
     held: Held = {}
     started = loop.time()
@@ -64,6 +71,8 @@ async def take(inside: Saveable, path: str) -> Snapshot:
 
         def copy(target: str) -> int:
             size = 0
+            if isinstance(inside, Containers):
+                return _copy_containers(inside, held, target)
             for number, directory in enumerate(split_dirs(data_dir)):
                 place = saved.place(target, number, standalone=standalone)
                 os.makedirs(place, 0o700, exist_ok=True)
@@ -76,6 +85,7 @@ async def take(inside: Saveable, path: str) -> Snapshot:
             "brokers": spec.brokers,
             "controllers": 0 if standalone else spec.controllers,
             "log_dirs": len(split_dirs(data_dir)),
+            "of_containers": isinstance(inside, Containers),
         }
         found = await Aside().run(lambda: saved.save(path, copy, **about))
     except OSError as error:
@@ -100,7 +110,7 @@ async def _hold(handles: list[Any], held: Held) -> None:
         try:
             held[handle.node_id] = await asyncio.wait_for(asking, _HOLD_SECONDS)
         except TimeoutError:
-            raise NodeError(f"{handle.spec.name} does not answer") from None
+            raise NodeError(f"node {handle.node_id} does not answer") from None
 
     answering = [handle for handle in handles if handle.answers]
     results = await asyncio.gather(*map(hold, answering), return_exceptions=True)
@@ -113,7 +123,7 @@ async def _release(handles: list[Any], held: Held) -> None:
     """Let the nodes go on: brokers first, whose heartbeats then reach a controller that looks for them."""
     for handle in reversed(handles):
         if handle.node_id in held and handle.running:
-            with suppress(NodeError, KafkaError, TimeoutError):
+            with suppress(NodeError, KafkaError, errors.KwireError, TimeoutError):
                 asking = asyncio.shield(
                     handle.ask("POST", "/v1/files/release", {"resume": not handle.paused})
                 )
@@ -141,6 +151,19 @@ def _copy(handles: list[Any], held: Held, directory: str, target: str, *, standa
         if name == restoring.CONTROLLER:
             _forget_addresses(to)
     return size
+
+
+def _copy_containers(inside: Containers, held: Held, target: str) -> int:
+    from kwire.backends.snapshots import in_containers
+
+    for node_id, path in in_containers.copy(inside, target).items():
+        of_broker = held.get(node_id, {})
+        if of_broker.get("broker_epoch") is not None:
+            _complete(path, of_broker)
+            if of_broker["incarnation"]:
+                with open(os.path.join(path, INCARNATION_FILE), "w") as text:
+                    text.write(of_broker["incarnation"])
+    return tree.size_of(target)
 
 
 def _complete(directory: str, of_broker: dict[str, Any]) -> None:
@@ -187,6 +210,11 @@ async def put_back(cluster: Cluster, inside: Saveable, snapshot: Snapshot) -> No
     await cluster.clock.restore()
     inside.events.log(NodeEvent.SNAPSHOT_RESTORED, snapshot=snapshot.name)
     try:
+        if isinstance(inside, Containers):
+            from kwire.backends.snapshots import in_containers
+
+            await in_containers.restart(inside, snapshot)
+            return
         await inside.restart(
             lambda: restoring.replace(data_dir, snapshot), lambda: restoring.delete_old(data_dir)
         )
@@ -197,7 +225,13 @@ async def put_back(cluster: Cluster, inside: Saveable, snapshot: Snapshot) -> No
 def _check_shape(inside: Saveable, snapshot: Snapshot) -> None:
     spec = inside.spec
     first = spec.node.node_id
-    if snapshot.is_standalone != isinstance(inside, Standalone):
+    if snapshot.of_containers != isinstance(inside, Containers):
+        kinds = ("nodes without containers", "containers")
+        is_of, has = kinds[snapshot.of_containers], kinds[not snapshot.of_containers]
+        raise errors.ClusterStateError(
+            f"snapshot {snapshot.name} is of {is_of}, this cluster of {has}"
+        )
+    if snapshot.is_standalone != _is_standalone(inside):
         kinds = ("a cluster with controllers beside its brokers", "a standalone broker")
         has, is_of = kinds[not snapshot.is_standalone], kinds[snapshot.is_standalone]
         raise errors.ClusterStateError(f"snapshot {snapshot.name} is of {is_of}, this is {has}")

@@ -303,6 +303,7 @@ _OF_TESTS: dict[str, Json] = {
             "brokers": INT,
             "controllers": described(INT, "0: of a standalone broker."),
             "log_dirs": INT,
+            "of_containers": BOOL,
             "size_bytes": INT,
         }
     ),
