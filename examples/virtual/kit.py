@@ -70,7 +70,8 @@ def finds(
         virtual.run(lambda_of(scenario, *app), seed, **settings)
     with pytest.raises(type(first.value)) as second:
         virtual.run(lambda_of(scenario, *app), seed, **settings)
-    assert str(first.value) == str(second.value)
+    lines = [str(each.value).partition("\n")[0] for each in (first, second)]  # more has addresses
+    assert lines[0] == lines[1]
 
 
 def lambda_of(scenario: Callable[..., Coroutine[Any, Any, None]], *app: Any) -> Any:
