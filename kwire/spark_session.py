@@ -119,30 +119,46 @@ def _start(config: Mapping[str, str]) -> SparkSession:
     try:
         session: SparkSession = builder.getOrCreate()
     except Exception as error:  # Py4J's, PySpark's and Java's errors have no common base
-        if config.get("spark.jars.packages") and "JAVA_GATEWAY_EXITED" in str(error):
-            raise SparkError(f"Spark did not start: {_fetch_problem(config)}") from error
+        if "JAVA_GATEWAY_EXITED" in str(error):
+            raise SparkError(f"Spark did not start: {_launch_problem(config)}") from error
         raise SparkError(f"Spark did not start: {first_line(error)}") from error
     return session
 
 
-def _fetch_problem(config: Mapping[str, str]) -> str:
-    """Why Spark's launcher did not get the packages: it is run once more, for its words."""
-    version = pyspark_version()
-    missing = []
+def _launch_problem(config: Mapping[str, str]) -> str:
+    """Why Spark's launcher has ended: it is run once more, for its words."""
+    said = ""
     command = [str(_spark_home() / "bin" / "spark-submit"), "--class", "none"]
     for key, value in config.items():
-        if key.startswith("spark.jars"):
-            command += ["--conf", f"{key}={value}"]
+        command += ["--conf", f"{key}={value}"]
     with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(
+        said = subprocess.run(
             [*command, "none.jar"],
             capture_output=True,
             text=True,
             timeout=_FETCH_SECONDS,
             stdin=subprocess.DEVNULL,
+        ).stderr
+    return launch_problem(said, config, pyspark_version())
+
+
+def launch_problem(said: str, config: Mapping[str, str], version: str) -> str:
+    """The line for what a launcher with a configuration has said."""
+    missing = missing_modules(said)
+    packages = config.get("spark.jars.packages")
+    if not missing and not packages:
+        words = re.search(
+            r'^(?:Exception in thread "main" (?:\w+\.)*|(?=Invalid ))(.+)$', said, re.M
         )
-        missing = missing_modules(done.stderr)
-    what = f"it could not fetch {config['spark.jars.packages']}"
+        cause = (
+            words[1]
+            if words and not re.search(r"\bnone\b", words[1])
+            else "its Java process has ended"
+        )
+        jars = config.get("spark.jars", "")
+        is_fetched = re.search(r"(^|,)\s*(?!file:|local:)\w+:", jars)
+        return f"it could not fetch {jars} ({cause})" if is_fetched else cause
+    what = f"it could not fetch {packages}"
     if missing:
         what = f"{', '.join(missing)} is in none of the repositories that Spark has asked"
     if version not in TESTED:
@@ -307,4 +323,8 @@ def _require_connector(session: SparkSession, version: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+    """What has happened; of an exception in Java that one, not which call of Python's has met it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
+        return lines[1].removeprefix(": ")
+    return lines[0]
