@@ -8,5 +8,6 @@ __all__ = [
     "marks",
     "model",
     "page",
+    "state",
     "words",
 ]

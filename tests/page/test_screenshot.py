@@ -110,7 +110,9 @@ def stage(browser: Browser, up: Up) -> None:
         "[...document.querySelectorAll('.row .isr')].every(each => each.textContent === '1,3')"
     )
     browser.until("document.querySelector('.figure.warn b').textContent !== '0'")
-    browser.until("[...document.querySelectorAll('td.error')].length > 0")
+    browser.until(
+        "/: NOT_ENOUGH_REPLICAS, 3 times; \\d+ requests hit/.test(document.body.innerText)"
+    )
 
 
 def picture(browser: Browser, width: int, height: int, *, dark: bool) -> bytes:

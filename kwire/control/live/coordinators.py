@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 MAX_GROUPS = 100
-MAX_OFFSETS = 1000
-"""Of one group; the lag of the others is not shown."""
+MAX_OFFSETS = 5000
+"""Of all groups of a broker; the lag of further ones is not shown."""
 MAX_TRANSACTIONS = 100
 
 
 def groups(services: Services) -> list[Json]:
     """The groups whose coordinator is this broker, at most `MAX_GROUPS`."""
     found: list[Json] = []
+    room = MAX_OFFSETS
     for context in services.group_coordinator.runtime.contexts.values():
         if context.is_loading:
             continue
@@ -29,19 +30,21 @@ def groups(services: Services) -> list[Json]:
         known = shard.classic.groups
         names = [*known, *(name for name in shard.offsets.store.groups if name not in known)]
         for name in names[: MAX_GROUPS - len(found)]:
-            found.append(_group(services.node_id, shard, name))
+            found.append(_group(services.node_id, shard, name, room))
+            room -= len(found[-1]["offsets"])
     return found
 
 
-def _group(node_id: int, shard: GroupShard, name: str) -> Json:
+def _group(node_id: int, shard: GroupShard, name: str, room: int) -> Json:
+    """`room`: for so many offsets."""
     group, store = shard.classic.groups.get(name), shard.offsets.store
-    offsets = []
+    offsets: list[list[Any]] = []
     for topic, index, entry in store.iterate(name):
+        if len(offsets) == room:
+            break
         value = store.committed_value(entry)
         if value is not None:
             offsets.append([topic, index, value.committed_offset])
-            if len(offsets) == MAX_OFFSETS:
-                break
     members = () if group is None else group.members.values()
     return {
         "id": name,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _STATE = 6  # numbers of one replica: its own, log start, high watermark, log end, leader epoch, whether it leads
 PART = 1000
 """Partitions, or replicas of one broker, in one part."""
-_MAX_REQUESTS = 60
+_MAX_REQUESTS = 200
 _LISTS = ("groups", "transactions", "rates", "requests", "offline")
 
 

@@ -7,6 +7,7 @@ It takes the place of `Sessions.recent`, keeps requests as that does and counts 
 from __future__ import annotations
 
 from kwire.recent import RecentRequests, api_text, is_internal
+from kwire.report.state import errors_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 IDLE_MS = 10_000
 MAX_RATES = 40
 MAX_REQUESTS = 40
+MAX_ERRORS = 20
 MAX_COUNTED = 1000
 """Pairs of client and API; further ones are not counted."""
 _NEWEST = 0.4
@@ -99,7 +101,7 @@ class Traffic(RecentRequests):
 
     def told(self) -> dict[str, Any]:
         """`rates`: [client id, API, requests a second]; `requests`: [Unix ms, client id, API, outcome, count] of the
-        last ones, newest first. A step sets the clock."""
+        last ones, newest first, and of older ones that had errors. A step sets the clock."""
         clock = self._broker.clock
         passed_ms, self._asked_ms = clock.real_ms - self._asked_ms, clock.real_ms
         if passed_ms > 0:
@@ -108,8 +110,10 @@ class Traffic(RecentRequests):
         if self._told_at != self.number:
             self._told_at = self.number
             wall_ms = clock.wall_ms
-            newest = self.list_requests(())[: -MAX_REQUESTS - 1 : -1]
-            self._told = [[wall_ms - ago_ms, *what] for ago_ms, *what in newest]
+            found = self.list_requests(())[::-1]
+            older = [each for each in found[MAX_REQUESTS:] if errors_in(each[3])]
+            found = found[:MAX_REQUESTS] + older[:MAX_ERRORS]
+            self._told = [[wall_ms - ago_ms, *what] for ago_ms, *what in found]
         return {
             "rates": [
                 [client_id, api_text(key, 0).rpartition(" v")[0], round(rate, 1)]
