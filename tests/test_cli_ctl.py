@@ -217,6 +217,7 @@ ELSEWHERE = {
     ("GET", "/v1"): "lists the others",
     ("GET", "/v1/openapi.json"): "for generators of clients",
     ("GET", "/metrics"): "for Prometheus",
+    ("GET", "/v1/live"): "for the page",
     ("GET", "/v1/report"): "kwire report",
     ("DELETE", "/v1/network/delays"): "heal",
     ("GET", "/v1/faults/{id}"): "fault list",
