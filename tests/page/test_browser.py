@@ -323,3 +323,24 @@ def keep_moving(bootstrap: str, stop: threading.Event) -> None:
             producer.produce("t", b"v", partition=index)
         producer.flush(10)
         stop.wait(0.2)
+
+
+def test_only_what_is_troubled_and_what_fits_the_filter_is_shown(page: Browser, up: Up) -> None:
+    shown = "[...document.querySelectorAll('.row')].map(each => each.dataset.partition).join()"
+    page.run("document.querySelectorAll('h2 input[type=checkbox]')[0].click()")
+    page.until("document.querySelectorAll('.row').length === 0")
+    assert "No partition fits." in page.text(".matrix")
+    call(up.url, "POST", "/v1/brokers/3/kill")
+    page.until(f"{shown} === '0,1,2,3'")
+    call(up.url, "POST", "/v1/brokers/3/start")
+    page.until(f"{shown} === ''")
+    page.run("document.querySelectorAll('h2 input[type=checkbox]')[0].click()")
+    search = (
+        "const field = document.querySelector('input[type=search]'); field.value = arguments[0];"
+    )
+    page.run(f"{search} field.dispatchEvent(new Event('input'))", "ORD -2")
+    page.until(f"{shown} === '2'")
+    page.run(f"{search} field.dispatchEvent(new Event('input'))", "")
+    page.until("document.querySelectorAll('.row').length === 4")
+    page.run("document.querySelectorAll('h2 input[type=checkbox]')[0].click()")
+    page.run("document.querySelectorAll('h2 input[type=checkbox]')[0].click()")
