@@ -101,7 +101,7 @@ def test_options_that_kwire_up_shares_survive_its_command_line() -> None:
     words = [w for name in shared for w in NodeSpec.fields[name].words(getattr(spec, name))]
     words += ["--brokers", "3", "--controllers", "2", "--isolation", "process"]
     options = dict(up_command.make_context("up", words).params)
-    for name in ("topics", "ready_file", "control_port", "control_host", "detach"):
+    for name in ("topics", "ready_file", "control_port", "control_host", "detach", "open_page"):
         del options[name]
     found = cluster_spec(**options)
     assert (found.brokers, found.controllers, found.isolation) == (3, 2, PROCESS)
@@ -178,7 +178,7 @@ def test_the_choices_of_a_command_line_do_not_bind_python() -> None:
 def up_spec(*words: str) -> ClusterSpec:
     """The spec of `kwire up` with these words."""
     options = dict(up_command.make_context("up", list(words)).params)
-    for name in ("topics", "ready_file", "control_port", "control_host", "detach"):
+    for name in ("topics", "ready_file", "control_port", "control_host", "detach", "open_page"):
         del options[name]
     return cluster_spec(**options)
 

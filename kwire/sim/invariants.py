@@ -434,8 +434,8 @@ class Invariants:
             )
         for entry in log.between(committed.end, new.high_watermark):
             if entry.next > new.high_watermark:
-                if new.high_watermark == new.log_start_offset:
-                    break  # raised to a log start that lies within a batch
+                if self.state.may_split(node_id, new):
+                    break
                 self.violated(
                     "I5", f"{ghost.name}: high watermark {new.high_watermark} within {entry}"
                 )

@@ -33,6 +33,7 @@ class StateRules:
         self._late: Late = {}
         self._recovery_points: dict[Log, int] = {}
         self._generations: Generations = {}
+        self._power_cuts: set[int] = set()
 
     def check_broker(self, node_id: int, broker: Broker) -> None:
         """After a step of a broker: I48, I49, I50."""
@@ -47,6 +48,16 @@ class StateRules:
         if new.log_end_offset < old.log_end_offset:
             self.check_files(node_id, [partition.log])
 
+    def may_split(self, node_id: int, new: Seen) -> bool:
+        """I5: whether a leader's high watermark may lie within a batch, as in Kafka.
+
+        It is a log start that lies there; or a power cut has left the leader a checkpoint from before a truncation;
+        or one has left a follower's log empty, from an offset within the batch on, which it fetches next."""
+        ends = {x.broker_id: x.log_end_offset for x in new.partition.remote_replicas.values()}
+        ends[node_id] = new.high_watermark
+        cut = any(ends.get(each) == new.high_watermark for each in self._power_cuts)
+        return cut or new.high_watermark == new.log_start_offset
+
     def check_files(self, node_id: int, logs: Iterable[Log]) -> None:
         """I49: what is on a broker's disks, unless it is damaged."""
         if not self._checker.has_rot(node_id):
@@ -57,6 +68,8 @@ class StateRules:
     def check_restart(self, node_id: int, broker: Broker, *, power_cut: bool) -> None:
         """I49, after a start: the logs, and those of the killed process."""
         self._late = {place: late for place, late in self._late.items() if place[0] != node_id}
+        if power_cut:
+            self._power_cuts.add(node_id)
         before = self._checker.seen.get(node_id, {}).values()
         old = [] if power_cut else [seen.partition.log for seen in before]
         killed = {(log.directory, log.topic_id, log.store): log for log in old}
