@@ -165,7 +165,6 @@ def test_keys_that_are_given_stay() -> None:
         ({"acl": True, "super_users": ["a;b"]}, "super_users: expected NAME or User:NAME"),
         ({"acl": True, "super_users": ["alice:hush"]}, "super_users: expected NAME or User:NAME"),
         ({"acl": True, "super_users": ["User:*"]}, "stands for nobody here"),
-        ({"acl": True, "isolation": "docker"}, "acl: not possible yet with containers"),
     ],
 )
 def test_words_that_are_refused(words: dict[str, Any], said: str) -> None:

@@ -147,7 +147,6 @@ def test_options_of_clusters_that_are_refused() -> None:
         {"users": {"a": "b"}},
         {"sasl": "gssapi", "users": {"a": "b"}},
         {"sasl": "plain", "users": ["a:b"]},
-        {"sasl": "plain", "users": {"a": "b"}, "isolation": "docker"},
         {"sasl": 7, "users": {"a": "b"}},
     ):
         with pytest.raises(ConfigurationError) as caught:
