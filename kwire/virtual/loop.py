@@ -84,6 +84,7 @@ class VirtualLoop(refusals.RefusingLoop):
         self.ahead = 0.0
         """How far a function of an executor is ahead of the loop, by its calls of `time.sleep`."""
         self._in_executor = False
+        self._blocked = 0  # blocking calls that wait for their ends
         self.handles_run = 0
         self.on_start: Callable[[], None] | None = None
         self.on_end: Callable[[], None] | None = None
@@ -119,7 +120,7 @@ class VirtualLoop(refusals.RefusingLoop):
         self.now += TURN_SECONDS
         self._turns_without_time += 1
         scheduled = self._drop_cancelled()
-        if not ready and not self._stopping:  # type: ignore[attr-defined]
+        if not ready and (not self._stopping or self._blocked):  # type: ignore[attr-defined]
             self._jump(scheduled)
         elif self._turns_without_time > _TURNS_WITHOUT_TIME:
             raise SpinError(waiting.spin_text(self, ready))
@@ -213,10 +214,12 @@ class VirtualLoop(refusals.RefusingLoop):
         self.call_later(seconds, over.append, True, context=context_of(f"the clock of {host}"))
         if task is not None:
             _tasks._leave_task(self, task)
+        self._blocked += 1
         try:
-            while not over:
+            while not over:  # also when the run has ended meanwhile
                 self._run_once()
         finally:
+            self._blocked -= 1
             if task is not None:
                 _tasks._enter_task(self, task)
             self.thaw(host)

@@ -29,8 +29,9 @@ def test_there_are_twelve() -> None:
     assert len(TESTS) == 12
 
 
-def test_two_seeds_of_each_and_every_bug() -> None:
-    assert re.search(r"24 passed", run("--kwire-seeds=2", seconds=110))
+@pytest.mark.timeout(300)
+def test_a_seed_of_each_and_every_bug() -> None:
+    assert re.search(r"24 passed", run("--kwire-seeds=1", seconds=280))
 
 
 @pytest.mark.slow
@@ -43,5 +44,5 @@ def test_a_hundred_seeds(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_short_ones_in_real_time_on_real_sockets() -> None:
-    said = run("--kwire-time=real", "-k", "not finds and not bug", seconds=500)
+    said = run("--kwire-time=real", seconds=500)
     assert int(re.search(r"(\d+) passed", said)[1]) >= 7  # type: ignore[index]

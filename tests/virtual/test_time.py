@@ -82,6 +82,25 @@ def test_a_blocking_call_stops_its_host_and_no_other() -> None:
     virtual.run(main)
 
 
+def test_a_run_may_end_while_a_host_blocks() -> None:
+    ended: list[str] = []
+
+    async def block() -> None:
+        try:
+            time.sleep(60)
+            await asyncio.sleep(60)
+        finally:
+            ended.append("with its end")
+
+    async def main(world: World) -> None:
+        with world.host("w1"):
+            world.task = asyncio.create_task(block())  # type: ignore[attr-defined]
+        await asyncio.sleep(1)
+
+    virtual.run(main)
+    assert ended == ["with its end"]
+
+
 def test_what_sleeps_on_a_thread_does_not_stop_the_loop() -> None:
     def compute() -> float:
         began = time.monotonic()
