@@ -45,16 +45,16 @@ _serials = itertools.count(1)
 class VirtualFuture(asyncio.Future["Any"]):
     """A future whose place in a set is the same in each run: `asyncio.wait` takes and returns sets."""
 
-    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
-        self._serial = next(_serials)
+    _serial = 0
 
     def __hash__(self) -> int:
+        if not self._serial:  # most futures are never asked
+            self._serial = next(_serials)
         return self._serial
 
 
 class VirtualTask(asyncio.Task["Any"]):
-    """A task whose place in a set is the same in each run."""
+    """A task whose place in a set, and whose name, is the same in each run."""
 
     def __init__(self, coroutine: Any, **options: Any) -> None:
         self._serial = next(_serials)
@@ -88,6 +88,7 @@ class VirtualLoop(refusals.RefusingLoop):
         self.handles_run = 0
         self.on_start: Callable[[], None] | None = None
         self.on_end: Callable[[], None] | None = None
+        self.on_error: Callable[[str], None] | None = None
 
     def time(self) -> float:
         return self.now
@@ -172,6 +173,12 @@ class VirtualLoop(refusals.RefusingLoop):
             raise TimeLimitError(waiting.limit_text(self, self.limit - START))
         self._turns_without_time = 0
         self.now = max(self.now, when)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """As asyncio's; what nobody has caught is part of the story, too."""
+        if self.on_error is not None:
+            self.on_error(f"{context.get('message')}: {context.get('exception')!r}")
+        super().call_exception_handler(context)
 
     # --- hosts that stand still
 

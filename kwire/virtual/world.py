@@ -55,6 +55,7 @@ class World:
         """`cut`, `heal`, `delay`, `reset`: of links between hosts."""
         self.disks = Disks(self._written)
         self.story = Story(self)
+        self.loop.on_error = self.story.add
         self.without = frozenset(without)
         self.hosts: dict[str, bool] = {APPLICATION: False}
         """All hosts so far; True: a node of a cluster."""
