@@ -120,6 +120,14 @@ class _LoopFactories:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         self._item = item
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
+        """Let frozen hosts go on: their tasks are cancelled, and must end."""
+        world = item.stash.get(_WORLD, None)
+        if world is not None and not world.loop.is_closed():
+            world.weather.stop()
+            world.loop.thaw_all()
+
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_asyncio_loop_factories(
         self, config: pytest.Config, item: Any

@@ -321,7 +321,7 @@ USED_BY_OTHERS = {
     "asyncio, of its transports": "can_write_eof is_reading get_write_buffer_limits set_write_buffer_limits"
     " get_protocol set_protocol",
     "clients, of a transport's socket": "getsockopt getpeername",
-    "pytest": "pytest_runtest_setup",
+    "pytest": "pytest_runtest_setup pytest_runtest_teardown",
     "click": "format_commands list_commands",
     "construct": "_decode",
     "PySpark": "streamReader initialOffset latestOffset",

@@ -56,6 +56,13 @@ ASYNCIO = """
         assert world.seed != 2, "the hour of seed two"
 
     @pytest.mark.asyncio
+    async def test_frozen_at_the_end(world, cluster):
+        with world.host("w1"):
+            asyncio.create_task(asyncio.sleep(1e6))
+        world.crash("w1")
+        world.freeze("broker-1")
+
+    @pytest.mark.asyncio
     async def test_real():
         began = time.time()
         await asyncio.sleep(0.01)
@@ -102,10 +109,10 @@ def test_the_fixture_runs_a_test_of_each_seed(tmp_path: Path, options: tuple[str
 
 def test_with_pytest_asyncio_async_fixtures_are_in_virtual_time_too(tmp_path: Path) -> None:
     run = run_pytest(tmp_path, ASYNCIO)
-    assert run.counts == {"passed": 3, "failed": 1}
+    assert run.counts == {"passed": 4, "failed": 1}
     assert "the hour of seed two" in run.text and "kill broker 1" in run.text
     assert run_pytest(tmp_path, ASYNCIO, "--asyncio-mode=auto", "--kwire-seed=1").counts == {
-        "passed": 2
+        "passed": 3
     }
 
 
