@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
 
 from kwire import virtual
 
@@ -40,6 +41,18 @@ def consumer(bootstrap: str, *topics: str, group: str | None = None, **more: Any
 
 def producer(bootstrap: str, **more: Any) -> AIOKafkaProducer:
     return AIOKafkaProducer(bootstrap_servers=bootstrap, **{"acks": "all", **more})
+
+
+async def started(make: Callable[[], Any]) -> Any:
+    """A client that has started: another one is made while no broker answers."""
+    while True:
+        client = make()
+        try:
+            await client.start()
+            return client
+        except KafkaConnectionError:
+            await client.stop()
+            await asyncio.sleep(1)
 
 
 async def write(bootstrap: str, topic: str, values: list[str], **more: Any) -> None:

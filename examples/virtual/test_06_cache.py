@@ -5,7 +5,7 @@ import asyncio
 import random
 
 from aiokafka import TopicPartition
-from kit import consumer, finds, producer
+from kit import consumer, finds, producer, started
 
 from kwire import virtual
 
@@ -50,10 +50,12 @@ async def scenario(world, load) -> None:
 
 
 async def warm(bootstrap: str, cache: Cache, load) -> None:
-    reader = consumer(bootstrap, max_partition_fetch_bytes=2000)
-    async with reader:
+    reader = await started(lambda: consumer(bootstrap, max_partition_fetch_bytes=2000))
+    try:
         reader.assign([TopicPartition("settings", number) for number in range(4)])
         await load(reader, cache)
+    finally:
+        await reader.stop()
 
 
 WEATHER = virtual.Weather(every=1, kinds=("latency", "freeze", "cut"), longest=20)
