@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from kwire.virtual import aiokafka_order, surroundings
 from kwire.virtual.disks import Disks
-from kwire.virtual.errors import VirtualTimeError
+from kwire.virtual.errors import RefusedError, VirtualTimeError
 from kwire.virtual.hosts import APPLICATION, HOST
 from kwire.virtual.loop import START, VirtualLoop
 from kwire.virtual.network.links import Links
@@ -214,6 +214,11 @@ class World:
     def run(self, main: Any) -> Any:
         """Run a coroutine function of the world, or a coroutine, to its end, and end all that it has left."""
         loop = self.loop
+        if asyncio._get_running_loop() is not None:
+            loop.close()
+            raise RefusedError(
+                "a loop runs already in this thread: a world runs in one of its own, from a function"
+            )
         asyncio.set_event_loop(loop)
         try:
             coroutine = main(self) if callable(main) else main

@@ -103,6 +103,7 @@ REFUSED: list[tuple[Main, str]] = [
     (blocking_cluster, r"world\.cluster\(\) makes one"),
     (uvloops, "asyncio's own loop only"),
     (plain_cluster, r"made by world\.cluster\(\)"),
+    (world_in_world, "a loop runs already in this thread"),
 ]
 
 
