@@ -75,8 +75,7 @@ class NodeControl:
         self.nodes = nodes
         self.rules = rules
         self._rules_file = rules_file
-        self.views: dict[int, NodeView] = {}
-        """By node: what the page was told of it (`live/node_view.py`)."""
+        self.views: dict[int, NodeView] = {}  # of nodes on the page (`live/node_view.py`)
 
     def perform(self, is_controller: bool, action: Callable[[Any], Any]) -> Any:
         """Run `action(core)` as a step of the broker, or of the controller.
@@ -297,10 +296,8 @@ def compact(broker: Broker, topic: str) -> dict[str, Any]:
     logs = [log for log in services.log_manager.logs() if log.topic == topic]
     if not all(log.config.compact for log in logs):
         policy = ",".join(sorted(logs[0].config.cleanup_policy))
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"topic {topic} is not compacted: its cleanup.policy is {policy}",
-        )
+        message = f"topic {topic} is not compacted: its cleanup.policy is {policy}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
     for log in logs:
         broker.compaction.cleaner.request(services.log_manager, log)
     return compaction(broker, topic)

@@ -75,12 +75,16 @@ def test_a_page_that_comes_late_is_told_everything_and_one_object_has_it_too() -
             async with Page(hub_of(cluster)) as first:
                 await first.until(lambda: len(first.partitions) == 3)
                 await cluster.network.cut(1, 2)
+                await cluster.network.delay(1, 2, 5, one_way=True)
+                await cluster.broker(2).disk.slow(1)
                 await cluster.faults.inject("Produce", error="NOT_ENOUGH_REPLICAS", topic="t")
                 await first.until(lambda: first.last["faults"])
                 async with Page(hub_of(cluster)) as late:
                     await late.until(lambda: late.last.get("events") and len(late.copies) == 2)
                     assert late.partitions == first.partitions and late.copies == first.copies
-                    assert late.last["network"]["cuts"] == [[1, 2]]
+                    network = {"cuts": [[1, 2, False]], "delays": [[1, 2, 5, True]]}
+                    assert late.last["network"] == network
+                    assert [each["node"] for each in late.last["disks"]] == [2]
                     assert late.last["faults"][0]["text"].startswith("Produce topic=t")
                     assert "cut 1 | 2" in late.words()
                 once = Page(hub_of(cluster))

@@ -208,6 +208,7 @@ async def ask_about_clients(talk: Conversation, clients: Clients) -> None:
     disk = {"operation": "append", "topic": "t", "partition": 0, "milliseconds": 1.5}
     fault_id = (await ask("POST /v1/nodes/1/disk/slow", disk))["id"]
     await ask("GET /v1/disks")
+    await ask("GET /v1/live")
     await ask(f"DELETE /v1/disks/{fault_id}")
     await ask("POST /v1/nodes/1/disk/fail", {"operation": "delete", "error": "EIO", "times": 1})
     await ask("DELETE /v1/nodes/1/disk")

@@ -214,15 +214,17 @@ class Hub:
         ]
 
     async def _of_cluster(self) -> Json:
-        """What the cluster knows itself: cuts, delays, faults with their hits, the clock."""
+        """What the cluster knows itself: cuts, delays, faults of requests and disks with their hits, the clock."""
         from kwire.faults.rules import text_of
+        from kwire.server.disks.rules import text_of as text_of_disk
 
         cluster = self._cluster
         clock = cluster.clock.to_json()
         cuts, delays = [], []
         with suppress(KwireError):
-            cuts = [list(each) for each in cluster.network.cuts()]
-            delays = [list(each) for each in cluster.network.delays()]
+            for one_way in (False, True):
+                cuts += [[*each, one_way] for each in cluster.network.cuts(one_way=one_way)]
+                delays += [[*each, one_way] for each in cluster.network.delays(one_way=one_way)]
         return {
             "kwire": __version__,
             "bootstrap": cluster.bootstrap_servers,
@@ -232,6 +234,11 @@ class Hub:
             "faults": [
                 {"id": each.id, "text": text_of(each.given), "hits": await each.hits()}
                 for each in cluster.faults.list()
+            ],
+            "disks": [
+                {"id": each.id, "text": text_of_disk(each.given), "hits": await each.hits()}
+                | {"node": each.node_id}
+                for each in cluster.faults.disks.list()
             ],
         }
 

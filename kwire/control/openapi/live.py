@@ -35,6 +35,7 @@ _REPLICAS: Json = {
     ),
 }
 _GONE = described(array(INT), "Numbers of replicas that the broker has no more.")
+_FAULT = {"id": TEXT, "text": TEXT, "hits": INT}
 _PAIRS = described(array(_ROW), "Each: topic, partition.")
 _CONTENTS: Json = {
     "groups": array(ref("LiveGroup")),
@@ -64,7 +65,8 @@ OF_LIVE: dict[str, Json] = {
             },
             "clock": fields({"offset_ms": INT, "frozen": BOOL}, {"now_ms": INT}),
             "network": fields({"cuts": array(_ROW), "delays": array(_ROW)}),
-            "faults": array(fields({"id": TEXT, "text": TEXT, "hits": INT})),
+            "faults": array(fields(_FAULT)),
+            "disks": array(fields(_FAULT | {"node": NODE_ID})),
             "events": array(ref("LiveEvent")),
         },
         {"begin": BOOL, "all": BOOL, "gone": described(array(TEXT), "Topics.")},
