@@ -1,4 +1,4 @@
-"""Makes `page_kit` importable (pytest runs with --import-mode=importlib), and a browser for all tests."""
+"""Makes `browser_kit` importable (pytest runs with --import-mode=importlib), and a browser for all tests."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import page_kit
+import browser_kit
 
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """A headless Chromium, driven by Selenium."""
-    why = page_kit.why_not()
+    why = browser_kit.why_not()
     if why:
         pytest.skip(why)
-    driver = page_kit.start()
+    driver = browser_kit.start()
     yield driver
     driver.quit()
 
 
 @pytest.fixture
-def browser(chromium: Any) -> Iterator[page_kit.Browser]:
+def browser(chromium: Any) -> Iterator[browser_kit.Browser]:
     """The same with an empty tab, of which nothing is left; what the page complains of fails the test."""
-    found = page_kit.Browser(chromium)
+    found = browser_kit.Browser(chromium)
     yield found
     found.leave()
     assert found.complaints() == []

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from browser_kit import Browser, Up, kwire_up
 from confluent_kafka import Consumer, Producer
-from page_kit import Browser, Up, kwire_up
 
 from kwire.control.client import call
 

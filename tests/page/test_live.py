@@ -313,7 +313,7 @@ async def produce(cluster: aio.Cluster) -> None:
 
 
 def test_a_standalone_broker_has_a_page_as_well() -> None:
-    from page_kit import kwire_up
+    from browser_kit import kwire_up
 
     from kwire.control.client import call
 

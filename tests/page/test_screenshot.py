@@ -13,10 +13,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import page_kit
+import browser_kit
 import pytest
+from browser_kit import Browser, Up, kwire_up
 from confluent_kafka import Consumer, Producer
-from page_kit import Browser, Up, kwire_up
 
 from kwire.control.client import call
 
@@ -171,7 +171,7 @@ def test_the_picture_in_the_readme_is_of_moderate_size() -> None:
 def write_image() -> None:
     from PIL import Image
 
-    driver = page_kit.start()
+    driver = browser_kit.start()
     browser = Browser(driver)
     try:
         with trouble() as up:
