@@ -467,9 +467,8 @@ class Invariants:
             mirror = ghost.logs.get(node_id)
             if mirror is None or ghost.leaving:
                 continue
-            # A power cut may take the file with the topic's id as long as there is no data.
             log = logs.get((ghost.name, key[0])) or logs.get((ghost.name, ZERO_UUID))
-            if log is not None and log.topic_id == ZERO_UUID and log.size_bytes:
+            if log is not None and self.state.lacks_id(node_id, log):
                 self.violated("I25", f"{ghost.name} on {node_id}: data without the topic's id")
             start, end = (0, 0) if log is None else (log.log_start_offset, log.log_end_offset)
             where = f"{ghost.name} on {node_id}"

@@ -103,7 +103,10 @@ class Nemesis:
     def start(self, node: Node) -> None:
         if not node.up:
             self.simulation.report_fault(f"{node} starts")
-            self.simulation.stores[node.node_id].mend()
+            store = self.simulation.stores[node.node_id]
+            if store.has_failed:
+                self.simulation.invariants.state.mended.add(node.node_id)
+            store.mend()
             node.start()
 
     def down(self, node: Node, how: str) -> None:

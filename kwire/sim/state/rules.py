@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kwire.protocol.language.primitives import ZERO_UUID
 from kwire.sim.compaction import is_broken
 from kwire.sim.state.disks import (
     check_files,
@@ -34,6 +35,8 @@ class StateRules:
         self._recovery_points: dict[Log, int] = {}
         self._generations: Generations = {}
         self._power_cuts: set[int] = set()
+        self.mended: set[int] = set()
+        """Brokers whose disks have failed, and were repaired."""
 
     def check_broker(self, node_id: int, broker: Broker) -> None:
         """After a step of a broker: I48, I49, I50."""
@@ -57,6 +60,12 @@ class StateRules:
         ends[node_id] = new.high_watermark
         cut = any(ends.get(each) == new.high_watermark for each in self._power_cuts)
         return cut or new.high_watermark == new.log_start_offset
+
+    def lacks_id(self, node_id: int, log: Log) -> bool:
+        """I25: whether the file with the topic's id is not there after a start, though there is data.
+
+        A power cut may take it as long as there is none, or after its flush has failed."""
+        return log.topic_id == ZERO_UUID and bool(log.size_bytes) and node_id not in self.mended
 
     def check_files(self, node_id: int, logs: Iterable[Log]) -> None:
         """I49: what is on a broker's disks, unless it is damaged."""
