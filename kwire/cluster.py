@@ -374,7 +374,7 @@ class Cluster:
         delays or faults. Connections are closed: clients see brokers that were killed, then what was there at the
         snapshot.
 
-        `snapshot`: itself, its name, or the path of a directory. ClusterStateError: there is none, or it is of another
+        `snapshot`: itself, its name, or the path of a directory. ClusterStateError: unknown, or of another
         number of brokers."""
         self._run(self._inner.restore(snapshot))
 
@@ -383,7 +383,7 @@ class Cluster:
         return self._run(self._inner.snapshots())
 
     def delete_snapshot(self, snapshot: Named) -> None:
-        """Delete a snapshot. ClusterStateError: there is none."""
+        """Delete a snapshot. ClusterStateError: no such snapshot."""
         self._run(self._inner.delete_snapshot(snapshot))
 
     # --- end of what is generated

@@ -120,7 +120,7 @@ class ControllerMetadata:
         return topic in self._services.controller.state.topics
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of a topic; None: there is none of this id."""
+        """The name of a topic; None: no topic has this id."""
         return self._services.controller.state.names_by_id.get(topic_id)
 
 

@@ -98,7 +98,7 @@ class ContainerHandle:
         self._rules = rules
 
     def set_start_clock(self, offset_ms: int) -> None:
-        """Do nothing: a container that starts is told afterwards."""
+        """Do nothing: a container that starts learns it afterwards."""
 
     async def set_link_rules(self, rules: list[LinkRule]) -> None:
         """Replace all link rules of this node, the sender."""

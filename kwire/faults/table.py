@@ -63,7 +63,7 @@ class FaultTable:
         return rule
 
     def remove(self, rule_id: str) -> Rule | None:
-        """Remove a fault; None: there is none of that id. What it holds back goes on."""
+        """Remove a fault; None: no fault has that id. What it holds back goes on."""
         rule = self.rules.pop(rule_id, None)
         self._changed()
         return rule

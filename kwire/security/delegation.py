@@ -41,7 +41,7 @@ class DelegationTokens:
         self._credentials: dict[tuple[str, str], Credential] = {}
 
     def of(self, mechanism: str, token_id: str) -> tuple[Credential, str, int] | None:
-        """The credential of a token, the name of its owner, and when it expires (Unix ms); None: there is none.
+        """The credential of a token, the name of its owner, and when it expires (Unix ms); None: no such token.
 
         As in Kafka one that is over and not yet deleted has a credential, too: its session ends as it begins."""
         token = Token.from_texts(token_id, self._known(TOKEN_RESOURCE, token_id))

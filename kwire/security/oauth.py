@@ -44,7 +44,7 @@ class BadTokenError(Exception):
         self.scope = scope
 
     def answer(self) -> str:
-        """What the client is told, in JSON as Kafka writes it."""
+        """The answer to the client, in JSON as Kafka writes it."""
         if self.scope is None:
             return '{"status":"invalid_token"}'
         return f'{{"status":"insufficient_scope", "scope":"{self.scope}"}}'
@@ -240,7 +240,7 @@ def _as_text(value: Any) -> str:
 
 
 def _number(claims: Mapping[str, Any], name: str) -> float | None:
-    """A claim that is a number; None: there is none. BadTokenError."""
+    """A claim that is a number; None: not in the token. BadTokenError."""
     value = claims.get(name)
     if value is None:
         return None

@@ -58,7 +58,7 @@ class ScramServer(Exchange):
         random: Random,
         token_of: Callable[[str], tuple[Credential, str, int] | None] = lambda _: None,
     ) -> None:
-        """`credential_of`: of a user, None if there is none. `random`: for the nonce. `token_of`: of the id of a
+        """`credential_of`: of a user, None if unknown. `random`: for the nonce. `token_of`: of the id of a
         delegation token: its credential, its owner's name, when it expires (Unix ms)."""
         super().__init__(mechanism)
         self._credential_of = credential_of

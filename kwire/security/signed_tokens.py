@@ -206,7 +206,7 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _seconds(claims: Mapping[str, Any], name: str) -> int | None:
-    """A claim that is a time, in whole seconds; None: there is none. BadTokenError."""
+    """A claim that is a time, in whole seconds; None: not in the token. BadTokenError."""
     value = claims.get(name)
     if value is None:
         return None

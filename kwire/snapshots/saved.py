@@ -89,7 +89,7 @@ def checked_name(name: object) -> str:
 
 
 def read(path: str) -> Snapshot:
-    """The snapshot in a directory. ClusterStateError: there is none."""
+    """The snapshot in a directory. ClusterStateError: no such snapshot."""
     path = os.path.abspath(path)
     try:
         with open(os.path.join(path, _MANIFEST), encoding="utf-8") as file:
@@ -105,7 +105,7 @@ def read(path: str) -> Snapshot:
 
 
 def named(folder: str, name: object) -> Snapshot:
-    """The snapshot of this name in a folder. ClusterStateError: there is none; ConfigurationError: no name."""
+    """The snapshot of this name in a folder. ClusterStateError: no such snapshot; ConfigurationError: no name."""
     path = os.path.join(folder, checked_name(name))
     try:
         return read(path)
@@ -173,7 +173,7 @@ def _delete_unused(path: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Delete a snapshot, its file first. ClusterStateError: there is none."""
+    """Delete a snapshot, its file first. ClusterStateError: no such snapshot."""
     snapshot = read(path)
     os.unlink(os.path.join(snapshot.path, _MANIFEST))
     _delete_unused(snapshot.path)

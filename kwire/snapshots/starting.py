@@ -15,7 +15,7 @@ def with_shape(
     path: str, options: dict[str, Any], first_id: int | None, data_dir: str | None
 ) -> int:
     """Put a snapshot, and its number of brokers and controllers, into the options of `kwire up`; return the id of its
-    first broker. SettingsError: there is none, or other numbers are given."""
+    first broker. SettingsError: no such snapshot, or other numbers are given."""
     try:
         found = options["snapshot"] = saved.read(path)
     except errors.ClusterStateError as error:

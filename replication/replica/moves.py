@@ -145,7 +145,7 @@ class LogDirMoves:
             self._schedule(wait_ms)
 
     def _throttle_ms(self) -> int:
-        """How long to wait until the rate of copying is down to the throttle; 0: it is not above, or there is none."""
+        """How long to wait until the rate of copying is down to the throttle; 0: it is not above, or not set."""
         config = self._logs.config
         text = config.text(MOVES_THROTTLE_KEY) if config.is_set(MOVES_THROTTLE_KEY) else None
         if text is None:

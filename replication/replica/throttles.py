@@ -70,7 +70,7 @@ class ReplicationThrottle:
             self._rate.record(size_bytes, self._manager.clock.now_ms)
 
     def wait_ms(self) -> int:
-        """How long until the rate is down to the throttle; 0: it is not above, or there is none.
+        """How long until the rate is down to the throttle; 0: it is not above, or no throttle is set.
 
         At most a fetch's wait: as often followers look, in Kafka too, whether that has changed."""
         config = self._manager.log_manager.config
@@ -130,6 +130,6 @@ class ReplicationThrottles:
 
 
 def throttle_of(config: BrokerConfig, key: str) -> int | None:
-    """A throttle in bytes a second; None: there is none. Only a dynamic value is one."""
+    """A throttle in bytes a second; None: no throttle is set. Only a dynamic value is one."""
     text = config.dynamic.get(key, config.dynamic_default.get(key))
     return None if text is None else int(text)

@@ -2,7 +2,7 @@
 
 An advance goes from event to event. All nodes are advanced by the same amount, up to the next event of any of them
 (`kwire.advance`); then it waits, in real time and not for long, until its consequences at the others are done. A node
-that is down or paused is told when it is back: one that starts has the new time from its start on, for one that
+that is down or paused learns it when it is back: one that starts has the new time from its start on, for one that
 was paused the time passes then.
 """
 
@@ -32,7 +32,7 @@ _LIFE_SECONDS = 2.0
 _SETTLE_SECONDS = 0.5
 """How long it waits for the consequences of an event; never twice for the same one."""
 _INEXACT_MS = 1000
-"""Nodes are told one after the other."""
+"""Nodes get it one after the other."""
 _EXTERNAL = (
     "the clock: the cluster was started elsewhere, and only who has started it can move its time"
 )

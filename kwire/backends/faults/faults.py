@@ -1,7 +1,7 @@
 """Faults on the requests at the nodes of a cluster, for tests: `kwire.aio.Cluster.faults`.
 
 The nodes act (`kwire.faults`), each for itself: `times`, `probability` and `seed` count at each of them. Here is what
-is set, so that a node that was down or paused is told when it is back, and what was hit at nodes that have ended.
+is set, so that a node that was down or paused learns it when it is back, and what was hit at nodes that have ended.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Faults:
         return [Fault(self, fault_id, given) for fault_id, given in self._given.items()]
 
     def find(self, fault_id: str) -> Fault:
-        """The fault of this id. ClusterStateError: there is none."""
+        """The fault of this id. ClusterStateError: no such fault."""
         if fault_id not in self._given:
             raise errors.ClusterStateError(
                 f"there is no fault {fault_id[:100]!r}; set are {list(self._given)}"
@@ -207,7 +207,7 @@ class Faults:
         return Fault(self, fault_id, given)
 
     async def remove(self, fault_id: str) -> None:
-        """Remove a fault at all nodes that answer; the others are told when they do."""
+        """Remove a fault at all nodes that answer; the others learn it when they do."""
         if self._given.pop(fault_id, None) is None:
             return
         for handle in self._handles():

@@ -23,7 +23,7 @@ _OF_ONE = ("log.dir", "log.dirs", "advertised.listeners")
 
 
 def of_new_cluster(snapshot: Snapshot | str | os.PathLike[str]) -> Snapshot:
-    """The snapshot that a new cluster starts with. ClusterStateError: there is none, or it has other broker ids."""
+    """The snapshot that a new cluster starts with. ClusterStateError: no such snapshot, or it has other broker ids."""
     path = snapshot.path if isinstance(snapshot, saved.Snapshot) else os.fspath(snapshot)
     found = saved.read(path)
     if found.of_containers:

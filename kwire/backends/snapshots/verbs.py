@@ -83,7 +83,7 @@ class Snapshots:
         delays or faults. Connections are closed: clients see brokers that were killed, then what was there at the
         snapshot.
 
-        `snapshot`: itself, its name, or the path of a directory. ClusterStateError: there is none, or it is of another
+        `snapshot`: itself, its name, or the path of a directory. ClusterStateError: unknown, or of another
         number of brokers."""
         from kwire.backends.snapshots import taking
 
@@ -99,7 +99,7 @@ class Snapshots:
         return saved.listed(self._folder(self._snapshots_of()))
 
     async def delete_snapshot(self, snapshot: Named) -> None:
-        """Delete a snapshot. ClusterStateError: there is none."""
+        """Delete a snapshot. ClusterStateError: no such snapshot."""
         from kwire.snapshots import saved
 
         launched = self._snapshots_of()

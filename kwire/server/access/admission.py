@@ -194,7 +194,7 @@ class Admission:
 
 
 def _of_ip(quotas: Mapping[str | None, int], host: str) -> int | None:
-    """The quota of an address, or of all that have none of their own (None); None: there is none."""
+    """The quota of an address, or of all that have none of their own (None); None: no quota."""
     for name, limit in quotas.items():
         if name is not None and _canonical(name) == host:
             return limit

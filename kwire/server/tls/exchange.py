@@ -151,7 +151,7 @@ def _texts(config: BrokerConfig, name: str) -> _Texts:
 
 
 def _stamps(config: BrokerConfig, name: str) -> _Stamps:
-    """What tells that a store's file has changed; None: there is none."""
+    """What tells that a store's file has changed; None: no such file."""
     stamps = []
     for each in _FILES:
         path = config.text(listener_key(config, name, None, each))

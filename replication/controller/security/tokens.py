@@ -149,7 +149,7 @@ class TokenControl:
         return ExpireDelegationTokenResponse(error_code=int(code))
 
     def texts_of(self, token_id: str) -> dict[str, str]:
-        """A token as brokers get it; nothing: there is none."""
+        """A token as brokers get it; nothing: no such token."""
         return texts_of(self._context.state.security.get(_KIND + token_id))
 
     # --- time
@@ -199,7 +199,7 @@ class TokenControl:
                 yield Token.from_value(key[len(_KIND) :], value)
 
     def _found(self, given: bytes) -> tuple[ErrorCode, Token | None]:
-        """The token of an HMAC, or why there is none. All are compared, in constant time: a guess learns nothing."""
+        """The token of an HMAC, or why it is refused. All are compared, in constant time: a guess learns nothing."""
         if self._secret is None:
             return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, None
         found = None
