@@ -119,6 +119,18 @@ class _LoopFactories:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         self._item = item
+        if SEED in getattr(item, "fixturenames", ()) and type(item) is not pytest.Function:
+            given = options.given
+            for option, is_given in (
+                ("--kwire-shrink", given.shrink),
+                ("--kwire-check-determinism", given.check_determinism),
+            ):
+                if is_given:
+                    item.warn(
+                        pytest.PytestWarning(
+                            f"{option} has no effect here: pytest-asyncio runs this test; @virtual.test has it"
+                        )
+                    )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:

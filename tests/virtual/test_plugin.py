@@ -116,6 +116,14 @@ def test_with_pytest_asyncio_async_fixtures_are_in_virtual_time_too(tmp_path: Pa
     }
 
 
+def test_an_option_that_pytest_asyncio_leaves_no_room_for_is_a_warning(tmp_path: Path) -> None:
+    run = run_pytest(
+        tmp_path, ASYNCIO, "-k", "seed0", "--kwire-shrink", "--kwire-check-determinism"
+    )
+    for option in ("--kwire-shrink", "--kwire-check-determinism"):
+        assert f"{option} has no effect here: pytest-asyncio runs this test" in run.text
+
+
 def test_bad_marker_and_option(tmp_path: Path) -> None:
     source = FIXTURE.replace("seeds=3, weather=True", "seed=3")
     run = run_pytest(tmp_path, source)
