@@ -124,6 +124,15 @@ def spark_image() -> str:
     return stand_in
 
 
+def skip_without_engine() -> None:
+    """Skip the test unless a Docker engine answers; none is started."""
+    docker = pytest.importorskip("docker")
+    try:
+        docker.from_env().ping()
+    except Exception:
+        pytest.skip("no Docker engine")
+
+
 @contextlib.contextmanager
 def tagged(repository: str, tag: str) -> Iterator[str]:
     """kwire's image under another's name; what had that name has it again afterwards."""

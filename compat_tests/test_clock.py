@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka import Producer as LibrdProducer
 from kafka import KafkaConsumer, KafkaProducer
 
+from compat_tests.docker_engine import skip_without_engine
 from kwire import Cluster
 
 pytestmark = pytest.mark.timeout(120)
@@ -23,11 +24,7 @@ DAY_MS = 24 * 3600 * 1000
 @pytest.fixture(params=["thread", "process", pytest.param("docker", marks=pytest.mark.slow)])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if request.param == "docker":
-        docker = pytest.importorskip("docker")
-        try:
-            docker.from_env().ping()
-        except Exception:
-            pytest.skip("no Docker engine")
+        skip_without_engine()
     config = {
         "group.initial.rebalance.delay.ms": 0,
         "transaction.state.log.num.partitions": 4,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from compat_tests.clients import Client
+from compat_tests.docker_engine import skip_without_engine
 from compat_tests.fault_clients.cases import (
     CASES,
     CLIENTS,
@@ -29,11 +30,7 @@ QUICK = ("kafka-python", "librdkafka")
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if request.param == "docker":
-        docker = pytest.importorskip("docker")
-        try:
-            docker.from_env().ping()
-        except Exception:
-            pytest.skip("no Docker engine")
+        skip_without_engine()
     with Cluster(2, CONFIG, isolation=request.param, topics=[f"{TOPIC}:1:2"]) as cluster:
         yield cluster
 

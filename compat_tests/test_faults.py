@@ -11,6 +11,7 @@ from confluent_kafka import Consumer as LibrdConsumer
 from confluent_kafka import Producer as LibrdProducer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
+from compat_tests.docker_engine import skip_without_engine
 from kwire import Cluster, errors
 
 pytestmark = pytest.mark.timeout(120)
@@ -23,11 +24,7 @@ TOPIC = "orders"
 )
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if request.param == "docker":
-        docker = pytest.importorskip("docker")
-        try:
-            docker.from_env().ping()
-        except Exception:
-            pytest.skip("no Docker engine")
+        skip_without_engine()
     config = {"group.initial.rebalance.delay.ms": 0}
     with Cluster(2, config, isolation=request.param, topics=[f"{TOPIC}:2:2"]) as cluster:
         yield cluster
